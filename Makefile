@@ -6,6 +6,10 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
+# Bytecode is written, whoever has forbidden it: each of some thousand runs of necropsy would compile anew, and each worker
+# of pytest all tests. It lies in __pycache__, which git ignores.
+export PYTHONDONTWRITEBYTECODE :=
+
 # Without it, mkdocs-material advertises its successor at each build.
 export NO_MKDOCS_2_WARNING := 1
 
@@ -49,12 +53,12 @@ browser-packages:
 	@.ci/system-packages chromium
 
 demo: $(STAMP) system-packages
-	$(BIN)/necropsy demo $(if $(CONFIRM),--confirm)
+	$(BIN)/python examples/demo $(if $(CONFIRM),--confirm) $(NAMES)
 
 demo-confirm: $(STAMP) system-packages
-	$(BIN)/necropsy demo --confirm
+	$(BIN)/python examples/demo --confirm $(NAMES)
 
-# Compiled once: where PYTHONDONTWRITEBYTECODE is set, each of some thousand runs of necropsy would do it again.
+# Compiled before the first of them is started, many at a time.
 test: $(STAMP) system-packages windows-packages browser-packages lint types
 	@$(BIN)/python -m compileall -q src
 	$(BIN)/python -m pytest -n 2 --dist worksteal --durations=40 --durations-min=5
@@ -65,8 +69,8 @@ check: $(STAMP) lint types
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not wine and not tensorflow"
 
 lint: $(STAMP)
-	$(BIN)/ruff check src tests benchmarks docs scripts
-	$(BIN)/ruff format --check src tests benchmarks docs scripts
+	$(BIN)/ruff check src tests benchmarks docs examples scripts
+	$(BIN)/ruff format --check src tests benchmarks docs examples scripts
 
 types: $(STAMP)
 	$(BIN)/mypy
@@ -102,6 +106,8 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/cost.py --out benchmarks/RESULTS.md --summary docs/explanation/limits.md
 	$(BIN)/python benchmarks/dataset.py --out benchmarks/RESULTS.md
 	$(BIN)/python benchmarks/doctor.py --out benchmarks/RESULTS.md
+	$(BIN)/python benchmarks/contain.py --out benchmarks/RESULTS.md
+	$(BIN)/python benchmarks/reduce.py --out benchmarks/RESULTS.md
 
 # By hand: what the tests hold with a few runs, with fifty.
 races: $(STAMP)

@@ -9,12 +9,14 @@ import sys
 import tempfile
 from pathlib import Path
 
-from necropsy import serialize
-from necropsy.demo.examples import catalogue
-from necropsy.demo.workshop import Workshop
-from necropsy.model import Document
-
 EXAMPLES = Path(__file__).parent.parent / "examples"
+sys.path.insert(0, str(EXAMPLES))
+
+from demo.examples import catalogue  # noqa: E402
+from demo.workshop import Workshop  # noqa: E402
+from necropsy import serialize  # noqa: E402
+from necropsy.model import Document  # noqa: E402
+
 NAME = "deep-recursion-windows"
 PROGRAM = ("train.py", "./op.so")
 

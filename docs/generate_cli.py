@@ -39,8 +39,12 @@ def page() -> str:
         "```",
     ]
     for name, command in sorted(cli.commands.items()):
-        text = command.get_help(context_of(command, name, root)).rstrip()
-        lines += ["", f"## necropsy {name}", "", "```", text, "```"]
+        ctx = context_of(command, name, root)
+        lines += ["", f"## necropsy {name}", "", "```", command.get_help(ctx).rstrip(), "```"]
+        if isinstance(command, click.Group):
+            for part, below in sorted(command.commands.items()):
+                text = below.get_help(context_of(below, part, ctx)).rstrip()
+                lines += ["", f"### necropsy {name} {part}", "", "```", text, "```"]
     lines += [
         "",
         "## Completion",
@@ -60,6 +64,8 @@ def page() -> str:
         "|---|---|",
         "| `NECROPSY_OUTPUT=DIR` | where reports are kept, instead of the system's folder for a program's state |",
         "| `NECROPSY_KEEP=N` | how many of them are kept, instead of 50; 0 keeps none |",
+        "| `NECROPSY=0` | `python -m necropsy.auto` does not watch the program |",
+        "| `NECROPSY_WATCHER` | set by `necropsy.enable()`, for the processes that the program starts |",
         "| `GITHUB_ACTIONS`, `GITHUB_STEP_SUMMARY` | set by GitHub's runner, which is then told of a death |",
         "| `NECROPSY_BUILDS=DIR` | where ops that `--op-source` builds are kept, instead of below the reports folder |",
         "| `NO_COLOR` | no colours and no progress display, unless it is empty |",

@@ -1,6 +1,6 @@
-"""Writes the table "Causes put to the test" of explanation/tried-on.md, from what `necropsy demo --confirm` found.
+"""Writes the table "Causes put to the test" of explanation/tried-on.md, from what the demo with `--confirm` found.
 
-    necropsy demo --confirm --json proofs.json
+    python examples/demo --confirm --json proofs.json
     python docs/generate_proofs.py proofs.json [MORE.json ...]
 
 What stands between the two marks is replaced. Several files: one after the other, as if they were one run.

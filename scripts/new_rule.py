@@ -53,27 +53,20 @@ from __future__ import annotations
 class Kind(NamedTuple):
     """What the skeletons of one kind have of their own."""
 
-    subject: str
     match: str
     fields: str
 
 
 RULE = """\
 RULE = Rule(
-    name="$name",
-    subject=$subject,
-    title="FILL IN: the page's first line, shorter",
-    match=_match,
-    page=__doc__ or "",
+    _match,
 $fields
-    references=("https://",),  # FILL IN
 )
 """
 """The end of a skeleton; ``fields`` are those that rules of one kind have."""
 
 
 CRASH = Kind(
-    "Crash",
     match="""\
 from necropsy.model import Crash, Fix
 from necropsy.predicates import says
@@ -112,7 +105,6 @@ def _match(crash: Crash) -> Finding | None:
 )
 
 ENVIRONMENT = Kind(
-    "Environment",
     match="""\
 from necropsy.model import Environment, Evidence, Fix
 from necropsy.rule import Finding, Rule
@@ -144,7 +136,6 @@ def _match(environment: Environment) -> Finding | None:
 )
 
 OP = Kind(
-    "Environment",
     match="""\
 from necropsy.model import CodeDefect, Environment, Fix
 from necropsy.rule import Finding, Rule, several
@@ -177,7 +168,6 @@ def _finding(one: CodeDefect) -> Finding:
 )
 
 DATA = Kind(
-    "Part",
     match="""\
 from necropsy.model import Evidence, Fix, Part
 from necropsy.rule import Finding, Rule
@@ -223,7 +213,7 @@ def kind_of(name: str) -> str:
 
 
 def _code(name: str, kind: Kind) -> str:
-    end = Template(RULE).substitute(name="$name", subject=kind.subject, fields=kind.fields)
+    end = Template(RULE).substitute(name="$name", fields=kind.fields)
     return PAGE + Template(f"{kind.match}\n\n{end}").substitute(name=name)
 
 

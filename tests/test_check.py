@@ -178,6 +178,22 @@ def test_mistakes(words: list[str], status: int, text: str, tmp_path: Path) -> N
     assert "Traceback" not in told.stderr
 
 
+@pytest.mark.parametrize(("other", "status"), [("nowhere.cc", 66), ("empty", 1)])
+def test_of_several_paths_those_that_exist_are_checked(other: str, status: int, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    source = tmp_path / "train.py"
+    source.write_text("import sys\nsys.setrecursionlimit(10 ** 9)\n")
+    told = subprocess.run(
+        [sys.executable, "-m", "necropsy", "check", source, tmp_path / other],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "train.py:2" in told.stdout
+    assert f"Not checked: {tmp_path / other}" in told.stdout
+    assert (told.returncode, "the other paths were checked" in told.stderr) == (status, status == 66)
+
+
 @needs.command("x86_64-w64-mingw32-g++")
 def test_what_is_not_read_of_a_windows_library_is_not_in_order(tmp_path: Path) -> None:
     out = tmp_path / "op.pyd"

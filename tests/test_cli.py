@@ -16,6 +16,7 @@ import pytest
 
 import json_schema
 import standing
+import warm
 from necropsy import __version__, serialize
 from necropsy.model import Document
 
@@ -30,16 +31,7 @@ def necropsy(*words: str | Path, cwd: Path | None = None, **variables: str) -> s
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith("NECROPSY") or name in kept
     } | variables
-    return subprocess.run(
-        [sys.executable, "-m", "necropsy", *map(str, words)],
-        capture_output=True,
-        text=True,
-        errors="surrogateescape",
-        timeout=600,
-        check=False,
-        cwd=cwd,
-        env=environment,
-    )
+    return warm.run(*words, cwd=cwd, env=environment, errors="surrogateescape")
 
 
 def run(*words: str | Path, code: str, options: Sequence[str | Path] = ()) -> subprocess.CompletedProcess[str]:
@@ -98,9 +90,6 @@ def test_help(command: str) -> None:
         (["explain", "--json", "x.json", "stack-smash"], 65),
         (["open", ""], 66),
         (["attach", "abc"], 2),
-        (["demo", "--bogus"], 2),
-        (["demo", "--list", "--json", "no/such/folder/x.json"], 125),
-        (["demo", "no-such-example"], 2),
     ],
 )
 def test_wrong_usage_is_one_line(words: list[str], status: int) -> None:
@@ -138,7 +127,7 @@ def test_without_a_command_the_help_is_shown() -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
-@pytest.mark.parametrize("words", [["explain", "139"], ["--help"], ["demo", "--list"]])
+@pytest.mark.parametrize("words", [["explain", "139"], ["--help"], ["rules"]])
 def test_a_full_disk_under_stdout_is_one_line(words: list[str]) -> None:
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(

@@ -10,13 +10,12 @@ from msgspec.structs import replace
 
 from necropsy import document
 from necropsy.data import table
-from necropsy.formats import lost_workers, timeout_command
+from necropsy.formats import exit_status, lost_workers
 from necropsy.formats.log import scan
 from necropsy.github import annotation
-from necropsy.model import Crash, Document, Exit, Fault, Frame, Message, Process, Thread
+from necropsy.model import Crash, Document, Exit, Fault, Frame, Message, Process, RunRecord, Thread
 from necropsy.reports import html, markdown, text
 from necropsy.rules import crash_rules
-from test_document import End
 
 COMMAND, PARENT, WORKER, OTHER = 1000, 1001, 1002, 1003
 _AT = "2026-11-22T16:00:{:02}.000000+00:00"
@@ -54,7 +53,9 @@ def run(log: str | None, *crashes: Crash, code: int = 1, more: Sequence[Process]
         if one.pid not in known
     ]
     own = process(COMMAND, 1, 9, kind="exited", code=code)
-    return document.of_run(End(processes=(own, *more, *dead), crashes=crashes, log_tail=log), ["x"], crash_rules())
+    return document.of_run(
+        RunRecord(processes=(own, *more, *dead), crashes=crashes, log_tail=log), ["x"], crash_rules()
+    )
 
 
 def links(made: Document) -> list[tuple[int | None, int | None]]:
@@ -280,14 +281,14 @@ def test_the_sender_is_named_by_its_command() -> None:
     ],
 )
 def test_the_limit_of_a_timeout(command: str, seconds: float | None) -> None:
-    assert timeout_command.limit_of(command.split()) == seconds
+    assert exit_status.time_limit_of(command.split()) == seconds
 
 
 def under_timeout(seconds: float, *crashes: Crash, code: int = 124) -> list[int | None]:
     """What is news where `timeout 5` has run for so long."""
     own = replace(process(COMMAND, 1, seconds, kind="exited", code=code), command=("timeout", "5", "x"))
     dead = [process(one.pid or 0, COMMAND, seconds, kind="signaled", signal="SIGABRT") for one in crashes]
-    ended = End(processes=(own, *[one for one in dead if one.pid != COMMAND]), crashes=crashes)
+    ended = RunRecord(processes=(own, *[one for one in dead if one.pid != COMMAND]), crashes=crashes)
     return [one.pid for one in document.news(document.of_run(ended, ["x"], crash_rules())).reports]
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+import warm
 from crashers import build
 
 HERE = Path(__file__).parent / "crashers"
@@ -130,6 +131,14 @@ CASES = [
     call("null_read_in_handler", "moved_stacks.c", SEGV, "null-dereference", culprit=("null_handler",)),
     call(
         "recursion_in_coroutine",
+        "moved_stacks.c",
+        SEGV,
+        "stack-overflow-recursion",
+        "stack-overflow-small-stack",
+        culprit=("visit",),
+    ),
+    call(
+        "recursion_below_variables",
         "moved_stacks.c",
         SEGV,
         "stack-overflow-recursion",
@@ -260,10 +269,17 @@ def command_of(case: Case) -> list[str]:
     return [sys.executable, str(HERE / script), *(str(build.library(w)) if w in build.FLAGS else w for w in words)]
 
 
+LIMITS = {
+    resource.RLIMIT_CORE: (0, 0),
+    resource.RLIMIT_STACK: (8 << 20, resource.getrlimit(resource.RLIMIT_STACK)[1]),
+}
+"""The usual stack, and no core."""
+
+
 def limits() -> None:
-    """In the child: the usual stack, and no core."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_STACK, (8 << 20, resource.getrlimit(resource.RLIMIT_STACK)[1]))
+    """In the child."""
+    for number, limit in LIMITS.items():
+        resource.setrlimit(number, limit)
 
 
 def run(
@@ -291,9 +307,8 @@ def examine(
 ) -> dict[str, Any]:
     """The document of one run, and how the command ended. ``before`` is put in front of necropsy itself."""
     report = folder / f"{case.name}.json"
-    necropsy = [sys.executable, "-m", "necropsy", "run", "--log", case.log, "--json", str(report), "--"]
-    command = [*necropsy, *command_of(case)]
-    done = run([*before, *command], folder, environment)
+    words = ["run", "--log", case.log, "--json", str(report), "--", *command_of(case)]
+    done = warm.run(*words, cwd=folder, env=environment, limits=LIMITS, before=before)
     assert report.exists(), f"no document; stderr: {done.stderr[-2000:]}"
     document: dict[str, Any] = json.loads(report.read_text())
     document["returncode"] = done.returncode

@@ -22,9 +22,7 @@ def rule(
     def answer(_: Crash) -> Finding | None:
         return Finding(evidence=SEEN, summary=name, confidence=confidence) if confidence else None
 
-    return Rule(
-        name=name, subject=Crash, title=name, match=match or answer, page="", hit="", miss="", needs=needs, beats=beats
-    )
+    return Rule(match or answer, name=name, title=name, needs=needs, beats=beats)
 
 
 def test_the_surest_comes_first() -> None:

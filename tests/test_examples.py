@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 import importlib.util
-import json
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 import needs
-from necropsy import demo
-from necropsy.cli import main
-from necropsy.demo import results
-from necropsy.demo.examples import Example, catalogue, chosen, folder, marked_line
-from necropsy.demo.results import DemoResult
-from necropsy.demo.workshop import ExampleRun, Workshop
+from demo import result
+from demo.command import main
+from demo.examples import FOLDER, Example, catalogue, chosen, marked_line
+from demo.result import DemoResult
+from demo.workshop import ExampleRun, Workshop
 from necropsy.errors import InputError
 from necropsy.model import Crash, Culprit, Diagnosis, Document, Evidence, PythonPlace, Report, Subject, Tool
 
-EXAMPLES = folder()
-KNOWN = catalogue(EXAMPLES)
+KNOWN = catalogue(FOLDER)
 BY_NAME = {example.name: example for example in KNOWN.example}
 
 
 @pytest.fixture(scope="module")
 def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
-    return Workshop(EXAMPLES, sys.executable, runs=tmp_path_factory.mktemp("runs"))
+    return Workshop(FOLDER, sys.executable, runs=tmp_path_factory.mktemp("runs"))
 
 
 @pytest.mark.tensorflow
@@ -38,7 +36,7 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
 def test_example_is_diagnosed_as_the_catalogue_says(name: str, workshop: Workshop) -> None:
     example = BY_NAME[name]
     run = workshop.run(example, KNOWN.build)
-    assert not list(demo.faults(example, run, EXAMPLES)), run.stderr[-3000:]
+    assert not list(result.faults(example, run, FOLDER)), run.stderr[-3000:]
 
 
 # ---------------------------------------------------------------- the catalogue is whole
@@ -49,15 +47,15 @@ def test_names_differ() -> None:
 
 
 def test_every_file_is_used_and_every_used_file_is_there() -> None:
-    assert {example.script for example in KNOWN.example} == {path.name for path in (EXAMPLES / "scripts").glob("*.py")}
-    assert {op.source for op in KNOWN.build.values()} == {path.name for path in (EXAMPLES / "ops").glob("*.cc")}
+    assert {example.script for example in KNOWN.example} == {path.name for path in (FOLDER / "scripts").glob("*.py")}
+    assert {op.source for op in KNOWN.build.values()} == {path.name for path in (FOLDER / "ops").glob("*.cc")}
     assert {example.build for example in KNOWN.example} - {None} == set(KNOWN.build)
 
 
 @pytest.mark.parametrize("name", KNOWN.build)
 def test_a_source_states_the_flags_that_it_is_compiled_with(name: str) -> None:
     op = KNOWN.build[name]
-    text = (EXAMPLES / "ops" / op.source).read_text()
+    text = (FOLDER / "ops" / op.source).read_text()
     stated = next(line for line in text.splitlines() if line.startswith("// Flags:"))
     assert all(flag in stated for flag in op.flags)
     assert "// Stack:" in text
@@ -69,7 +67,7 @@ def test_an_example_that_dies_names_what_is_right(name: str) -> None:
     example = BY_NAME[name]
     assert bool(example.rule) == (example.outcome != ("survives",))
     if example.line:
-        assert marked_line(EXAMPLES / "scripts" / example.script) is not None
+        assert marked_line(FOLDER / "scripts" / example.script) is not None
 
 
 # ---------------------------------------------------------------- a wrong diagnosis is noticed
@@ -101,7 +99,7 @@ def diagnosis(rule: str, function: str | None, line: int | None, op: str | None 
 
 
 DIES = BY_NAME["factorial-1000000"]
-LINE = marked_line(EXAMPLES / "scripts" / DIES.script)
+LINE = marked_line(FOLDER / "scripts" / DIES.script)
 RIGHT = diagnosis("stack-overflow-recursion", "FactorialOf(int)", LINE)
 
 
@@ -124,7 +122,7 @@ RIGHT = diagnosis("stack-overflow-recursion", "FactorialOf(int)", LINE)
     ],
 )
 def test_what_is_not_right_is_named(example: Example, run: ExampleRun, count: int) -> None:
-    assert len(list(demo.faults(example, run, EXAMPLES))) == count
+    assert len(list(result.faults(example, run, FOLDER))) == count
 
 
 def test_unknown_names_are_refused() -> None:
@@ -133,33 +131,24 @@ def test_unknown_names_are_refused() -> None:
 
 
 def test_list_says_which_there_are(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["demo", "--list"]) == 0
+    assert main(["--list"]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(BY_NAME)
 
 
-@pytest.mark.parametrize("form", ["text", "json", "markdown", "html"])
-def test_the_list_in_each_form_and_in_a_file(form: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "list"
-    assert main(["demo", "--list", "--format", form, "session", "shard-race", "-o", str(path)]) == 0
-    assert "wrote" in capfd.readouterr().err
-    said = path.read_text()
-    assert ("session" in said, "shard-race" in said, "tree-wide" in said) == (True, True, False)
-    if form == "json":
-        assert [row["example"] for row in json.loads(said)["examples"]] == ["shard-race", "session"]
+def test_the_folder_is_a_program() -> None:
+    done = subprocess.run([sys.executable, FOLDER / "demo", "arr-of-ten"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "necropsy: no example named arr-of-ten. Did you mean 'array-of-ten'?\n"
 
 
-def test_what_was_found_in_each_form() -> None:
+def test_what_was_found_is_counted() -> None:
     found = [
-        DemoResult(
-            example="a|b", about="x", ended="SIGSEGV", rule="null-dereference", confidence="certain", took_s=0.5
-        ),
-        DemoResult(example="c", about="y", skipped="no g++ here"),
-        DemoResult(example="d", about="z", ended="survives", faults=("it survived <here>",)),
+        DemoResult(example="a", about="x", ended="SIGSEGV", rule="null-dereference", confidence="certain"),
+        DemoResult(example="b", about="y", skipped="no g++ here"),
+        DemoResult(example="c", about="z", ended="survives", faults=("it survived",)),
     ]
-    whole = json.loads(results.rendered(found, "json"))
-    assert (whole["right"], whole["skipped"], len(whole["examples"])) == (1, 1, 3)
-    assert "| a/b | SIGSEGV | null-dereference (certain) |  | 0.50 s | yes |" in results.rendered(found, "markdown")
-    assert "<td>it survived &lt;here&gt;</td>" in results.rendered(found, "html")
+    counted = result.counted(found)
+    assert (counted.right, counted.skipped, len(counted.examples)) == (1, 1, 3)
 
 
 def test_an_interpreter_without_tensorflow_is_told_in_one_line(
@@ -168,5 +157,5 @@ def test_an_interpreter_without_tensorflow_is_told_in_one_line(
     fake = tmp_path / "python"
     fake.write_text("#!/bin/sh\necho 'ModuleNotFoundError: No module named tensorflow' >&2\nexit 1\n")
     fake.chmod(0o755)
-    assert main(["demo", "--python", str(fake), "session"]) == 125
+    assert main(["--python", str(fake), "session"]) == 125
     assert "no TensorFlow in" in capfd.readouterr().err.splitlines()[0]

@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 import pytest
 
+import warm
 from necropsy.cli.brevity import BriefCommand
 from necropsy.cli.commands import cli
 
@@ -42,16 +43,7 @@ def typed(place: Path, *words: str, **variables: str) -> subprocess.CompletedPro
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith(("NECROPSY", "GITHUB", "FORCE_COLOR"))
     }
-    return subprocess.run(
-        [sys.executable, "-m", "necropsy", *words],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        cwd=place,
-        stdin=subprocess.DEVNULL,
-        env=environment | {"NECROPSY_OUTPUT": str(place / "kept")} | variables,
-    )
+    return warm.run(*words, cwd=place, env=environment | {"NECROPSY_OUTPUT": str(place / "kept")} | variables)
 
 
 def _typed(value: object) -> str:
@@ -121,7 +113,6 @@ TOLD: list[tuple[list[str], int, str]] = [
     (["list", "--rule", "null-pointer-dereference"], 2, "Did you mean 'null-dereference'?"),
     (["list", "--since", "yesterdayish"], 2, "2h, 3d or a date"),
     (["rules", "stack-smach"], 2, "Did you mean 'stack-smash'?"),
-    (["demo", "arr-of-ten"], 2, "Did you mean 'array-of-ten'?"),
     (["attach", "abc"], 2, "'abc' is not a valid whole number"),
     (["attach", "99999999"], 66, "99999999"),
     (["prune"], 2, "--keep N or --older-than 30d"),
@@ -243,7 +234,6 @@ def test_colour_is_as_asked_for(words: list[str], variables: dict[str, str], col
         ("necropsy explain t.l", "file"),
         ("necropsy explain stack-sm", "stack-smash"),
         ("necropsy show ", "file"),
-        ("necropsy demo arr", "array-of-ten"),
         ("necropsy list --rule nul", "null-dereference"),
         ("necropsy attach 1", ""),
         ("necropsy open df", "file"),

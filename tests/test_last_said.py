@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from necropsy.capture.linux.inspect import memory_map
-from necropsy.capture.linux.inspect.python_state import InterpreterState
+from necropsy.capture.linux.inspect.interpreter import InterpreterState
 from necropsy.capture.linux.stderr.exception_watch import ExceptionWatch
 from necropsy.capture.linux.stderr.last_messages import as_crash, ends_of
 from necropsy.capture.linux.stderr.log_source import Log

@@ -21,6 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import needs
+import warm
 from necropsy import report_archive, serialize, store
 from necropsy.errors import InputError, NecropsyError, NoInputError, UnreadableReportError
 from necropsy.model import Crash, Document, Environment, Report, Subject, Tool
@@ -38,14 +39,7 @@ def necropsy(
     if output is not None:
         environment["NECROPSY_OUTPUT"] = str(output)
     program = [] if code is None else ["--", sys.executable, "-c", code]
-    return subprocess.run(
-        [sys.executable, "-m", "necropsy", *map(str, words), *program],
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-        env=environment | variables,
-    )
+    return warm.run(*words, *program, env=environment | variables)
 
 
 def document(identity: str = "20261121T004512Z-9f86d081", variables: dict[str, str] | None = None) -> Document:
@@ -227,6 +221,16 @@ def test_a_part_of_an_id_is_enough(tmp_path: Path) -> None:
     with pytest.raises(NoInputError, match="no report zz"):
         store.find(tmp_path, "zz")
     assert necropsy("show", "zz", output=tmp_path).returncode == 66
+
+
+def test_of_two_runs_in_one_second_the_later_comes_first(tmp_path: Path) -> None:
+    """The id after the second is drawn by lot."""
+    for nanoseconds, name in enumerate(("20260101T000000Z-bbbb", "20260101T000000Z-aaaa", "20251231T235959Z-cccc")):
+        path = tmp_path / f"{name}.necropsy"
+        path.touch()
+        os.utime(path, ns=(nanoseconds, nanoseconds))
+    kept = [store.identity_of(path) for path in store.kept(tmp_path)]
+    assert kept == ["20260101T000000Z-aaaa", "20260101T000000Z-bbbb", "20251231T235959Z-cccc"]
 
 
 def test_the_newest_come_first_and_a_damaged_one_is_a_line(tmp_path: Path) -> None:

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from necropsy.contain import Contained, Quarantined, TimedOut, contain, contained, raises_native
     from necropsy.crashed import Crashed
     from necropsy.model import Document
+    from necropsy.reducing import reduce
     from necropsy.running import RunResult, run
+    from necropsy.watch import disable, enable
 
 __version__ = "0.1.0"
 
@@ -29,12 +31,15 @@ __all__ = [
     "contain",
     "contained",
     "diagnose",
+    "disable",
     "dumps",
+    "enable",
     "judge",
     "latest",
     "loads",
     "open_dump",
     "raises_native",
+    "reduce",
     "render",
     "rules",
     "run",
@@ -49,19 +54,23 @@ _MODULES = {
         ("Contained", "Quarantined", "TimedOut", "contain", "contained", "raises_native"), "necropsy.contain"
     ),
     "Crashed": "necropsy.crashed",
+    **dict.fromkeys(("disable", "enable"), "necropsy.watch.client"),
+    "reduce": "necropsy.reducing",
+    "load_ipython_extension": "necropsy.notebook.magics",
 }
 """Where each public name is defined; the module is loaded when the name is first used."""
 
 
 class _Package(type(sys)):  # type: ignore[misc] # types.ModuleType, without loading ``types``
-    """The package itself. Importing a submodule does not replace a public function of the same name.
-
-    ``necropsy.rules`` and ``necropsy.diagnose`` are modules, too: import from them by ``from necropsy.rules import``.
-    """
+    """Keeps the functions ``rules`` and ``diagnose`` when the modules of the same name are imported."""
 
     def __setattr__(self, name: str, value: object) -> None:
         if name not in _MODULES or not isinstance(value, type(sys)):
             super().__setattr__(name, value)
+
+    def __reduce__(self) -> tuple[Any, tuple[str]]:
+        """Pickle by name, as cloudpickle does with ordinary modules."""
+        return __import__, (__name__,)
 
 
 sys.modules[__name__].__class__ = _Package

@@ -7,7 +7,7 @@ import sys
 
 
 def _leave_working_directory() -> None:
-    """``-m`` put the working directory first on the path: a user's ``select.py`` there is none of our modules."""
+    """``-m`` puts the working directory first on the path: a user's ``select.py`` would replace the standard one."""
     here = sys.path[0] if sys.path and not getattr(sys.flags, "safe_path", False) else None
     try:
         working = os.getcwd()  # noqa: PTH109 - no imports from that directory, pathlib's neither

@@ -51,12 +51,6 @@ def diagnose(*evidence: str | int | os.PathLike[str]) -> Document:
 
 
 def _word(one: str | int | os.PathLike[str]) -> str:
-    """One piece of evidence as it would be typed.
-
-    Raises:
-        NoInputError: a path to nothing.
-
-    """
     if isinstance(one, str | int):
         return str(one)
     path = Path(one)

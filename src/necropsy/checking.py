@@ -50,7 +50,7 @@ class Asked:
     paths: Sequence[str]
     stack: int
     tensorflow: str | None = None
-    """An interpreter that has TensorFlow installed."""
+    """An interpreter that has TensorFlow."""
     select: Collection[str] = ()
     ignore: Collection[str] = ()
     top: int = 10
@@ -89,7 +89,6 @@ class _Seen:
         return not self.binaries and not self.sources and not self.code_files
 
     def add(self, one: FileReading) -> None:
-        """What was read of one file."""
         if one.refused is not None:
             self.gaps.append(Gap(part=one.path, why=one.refused))
         elif one.binary is not None:
@@ -133,21 +132,13 @@ class _Seen:
 
 
 def checked(asked: Asked, watch: Watch | None = None, tell: Callable[[str], None] | None = None) -> Document:
-    """Read all files, ask every rule about them, and make a document of the answers.
-
-    ``tell`` gets what is being proved.
-
-    Raises:
-        NoInputError: a path does not exist, or a folder holds nothing that can be checked.
-        InputError: no file could be read as what it should be.
-
-    """
-    files = [each for path in asked.paths for each in _files(path)]
+    """Check all files with every rule; raises ``NoInputError`` or ``InputError`` if none is readable."""
+    files, gaps = _found(asked)
     roots = tuple(path for path in asked.paths if Path(path).is_dir())
     options = AuditOptions(
         stack=asked.stack, top=asked.top, follow=not asked.frames_only, version=__version__, roots=roots
     )
-    seen = _Seen()
+    seen = _Seen(gaps=gaps)
     for number, one in enumerate(read_all(files, options, jobs=asked.jobs, cache=asked.cache)):
         if watch is not None:
             watch(number + 1, len(files), one.path)
@@ -175,7 +166,7 @@ def checked(asked: Asked, watch: Watch | None = None, tell: Callable[[str], None
 
 
 def _ask_layers(seen: _Seen, asked: Asked, tell: Callable[[str], None] | None) -> None:
-    """Add what a compiler and clang-tidy know of the defects; a layer that was not used is a gap."""
+    """A layer that was not used becomes a gap."""
     layers = OptionalLayers(asked.tensorflow, asked.jobs, tell, asked.cache, seen.headers)
     wanted = {path: [at for at in keys if _is_asked(asked, at[0])] for path, keys in seen.code_of.items()}
     known = layers.applied({path: [seen.code[at] for at in keys] for path, keys in wanted.items()})
@@ -185,7 +176,6 @@ def _ask_layers(seen: _Seen, asked: Asked, tell: Callable[[str], None] | None) -
 
 
 def _proved(document: Document, seen: _Seen, asked: Asked, python: str, tell: Callable[[str], None] | None) -> Document:
-    """With a status for each finding on an op."""
     from necropsy.prove.proof import Prover
 
     with tempfile.TemporaryDirectory(prefix="necropsy-builds-") as place:
@@ -201,15 +191,8 @@ def _proved(document: Document, seen: _Seen, asked: Asked, python: str, tell: Ca
 
 
 def repairs(asked: Asked, watch: Callable[[int, int, str], None] | None = None, *, write: bool) -> Repairs:
-    """What can be repaired in the C++ sources; ``write``: it is, and then the sources can be checked.
-
-    ``watch`` is called for each source with its number, the total, and its path.
-
-    Raises:
-        NoInputError: a path does not exist, or a folder holds nothing that can be checked.
-
-    """
-    files = [each for path in asked.paths for each in _files(path) if each.endswith(CODE)]
+    """Find repairs, and apply them if ``write``; raises ``NoInputError`` if nothing can be checked."""
+    files = [each for each in _found(asked)[0] if each.endswith(CODE)]
     roots = [path for path in asked.paths if Path(path).is_dir()]
     result = rounds.repaired(files, asked.stack, roots, lambda rule: _is_asked(asked, rule), watch)
     if write:
@@ -221,13 +204,27 @@ def _is_asked(asked: Asked, rule: str) -> bool:
     return (not asked.select or rule in asked.select) and rule not in asked.ignore
 
 
+def missing(asked: Asked) -> list[str]:
+    """The paths that do not exist."""
+    return [path for path in asked.paths if not Path(path).exists()]
+
+
+def _found(asked: Asked) -> tuple[list[str], list[Gap]]:
+    """All files, and the paths that are none and hold none; raises ``NoInputError`` if there is no file at all."""
+    files: list[str] = []
+    gaps: list[Gap] = []
+    for path in asked.paths:
+        try:
+            files += _files(path)
+        except NoInputError as error:  # noqa: PERF203 - the other paths are checked
+            gaps.append(Gap(part=path, why=str(error)))
+    if not files:
+        raise NoInputError(gaps[0].why)
+    return files, gaps
+
+
 def _files(path: str) -> Iterator[str]:
-    """The file itself, or the libraries, C++ sources and Python files in the folder.
-
-    Raises:
-        NoInputError: it does not exist, or the folder holds none.
-
-    """
+    """The file itself, or the checkable files in the folder; raises ``NoInputError`` if there are none."""
     if not Path(path).is_dir():
         if not Path(path).exists():
             raise NoInputError(f"there is no file {path}")
@@ -247,7 +244,7 @@ def _is_wanted(name: str) -> bool:
 
 
 def _judged(document: Document, seen: _Seen, asked: Asked) -> Document:
-    """With what the rules say; rules on kinds of files that were not given are not asked."""
+    """Rules on kinds of files that were not given are not asked."""
     given = {
         "binaries": bool(seen.binaries),
         "ops": bool(seen.binaries),
@@ -277,7 +274,7 @@ def _judged(document: Document, seen: _Seen, asked: Asked) -> Document:
 
 
 def _placed(one: Diagnosis, seen: _Seen) -> Diagnosis:
-    """The finding with the library as its place, where its rule names none."""
+    """Use the library as the place if the rule names none."""
     where = {each.where for each in one.evidence}
     path = next((each.path for each in seen.binaries if each.path in where), None)
     if one.locations or path is None:
@@ -286,7 +283,7 @@ def _placed(one: Diagnosis, seen: _Seen) -> Diagnosis:
 
 
 def _environment(seen: _Seen, asked: Asked) -> Environment:
-    """Where the libraries would be loaded: into the named interpreter; without one, they alone are known."""
+    """Where the libraries would be loaded: the named interpreter, or the libraries alone if none is named."""
     uses = tuple(seen.uses) if seen.sources else None
     code = tuple(seen.code.values()) if seen.code_files else None
     if not seen.binaries:

@@ -1,8 +1,7 @@
 """Which deaths of a run explain others: a worker that crashed, and the parent that failed because of it.
 
-A parent's end follows from the death of a process that it had started where its own end says so: it passes on the
-signal or the exit status of the dead, or its last words name the dead process, the way in which it ended, or the loss
-of a worker. That one came after the other is not enough.
+A parent's death is a consequence only if its own end says so: it passes on the child's signal or exit status, or its
+last output names the process, how it ended, or the loss of a worker. Coming later is not enough.
 """
 
 from __future__ import annotations
@@ -11,21 +10,21 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from necropsy import redact
-from necropsy.formats import lost_workers, timeout_command
-from necropsy.formats.exit_status import signal_number
-from necropsy.formats.lost_workers import Loss
 from necropsy.model import Crash, Diagnosis, Evidence, Exit, Fix, Message, Process, Report
+
+if TYPE_CHECKING:
+    from necropsy.formats.lost_workers import Loss
 
 ASKED = frozenset({"SIGINT", "SIGPIPE"})
 """Nobody loses a worker by them: Ctrl-C, and a reader that went away."""
 STOPPING = frozenset({"SIGTERM", "SIGKILL", "SIGHUP"})
 """What a parent stops its children with, others too: by itself such an end is no crash."""
 _SHOWN = 80
-"""Characters of a command that a sentence repeats."""
 
 
 def command_of(processes: Sequence[Process]) -> Process | None:
@@ -47,10 +46,7 @@ def signal_of(crash: Crash) -> str | None:
 
 
 def by_cause(reports: Sequence[Report], processes: Sequence[Process]) -> tuple[Report, ...]:
-    """The reports, those that explain others first; each of the others says whose death it is a consequence of.
-
-    ``reports`` are in the order that they have where none explains another, and stay in it otherwise.
-    """
+    """The reports, causes first; each consequence says whose death caused it. Otherwise the order stays as it is."""
     run = RunDeaths(processes)
     deaths = tuple(one for one in reports if is_native(one) and signal_of(one.crash) not in ASKED)
     links = {at: link for at, one in enumerate(reports) if (link := run.link(one, deaths)) is not None}
@@ -116,7 +112,9 @@ class RunDeaths:
     def fired(self, pid: int) -> bool:
         """The process is timeout(1), and what it ran took longer than it may."""
         process = self.known.get(pid)
-        limit = timeout_command.limit_of(process.command or ()) if process is not None else None
+        from necropsy.formats import exit_status
+
+        limit = exit_status.time_limit_of(process.command or ()) if process is not None else None
         wall_s = process.wall_s if process is not None else None
         return limit is not None and wall_s is not None and wall_s >= limit
 
@@ -182,14 +180,15 @@ class RunDeaths:
     # ------------------------------------------------------------ by its words
 
     def _said(self, report: Report, before: Sequence[Report]) -> _Link | None:
-        """Its last words name the dead, how it ended, or the loss of a worker."""
         tail = report.crash.log_tail or ""
         if is_native(report):
             return None
+        from necropsy.formats import lost_workers
+
         crashed = [one for one in before if self.crashed(one)]
         traceback = _last_traceback(report.crash)
         for loss in lost_workers.last_words(tail, traceback):
-            fits = [one for one in _meant(loss, before, crashed) if not _was_written(loss.text, one)]
+            fits = [one for one in _meant(loss, before, crashed) if loss.text not in (one.crash.log_tail or "")]
             if fits:
                 evidence = Evidence(claim="its last output reports the loss of a process", seen=loss.text, where="log")
                 return _Link(fits[0], loss.pid is not None or (loss.end is not None and len(fits) == 1), evidence)
@@ -197,10 +196,12 @@ class RunDeaths:
 
     def _named(self, tail: str, traceback: Message | None, before: Sequence[Report]) -> _Link | None:
         """Words that nobody knows, with the number of a process that died, or the way in which it did."""
+        from necropsy.formats import lost_workers
+
         for text in lost_workers.last_lines(tail, traceback):
             for death in before:
                 named = death.pid is not None and lost_workers.names(text, death.pid, signal_of(death.crash))
-                if named and not _was_written(text, death):
+                if named and text not in (death.crash.log_tail or ""):  # not written before the death
                     claim = "its last output names a process that died, or how it died"
                     evidence = Evidence(claim=claim, seen=text, where="log")
                     return _Link(death, False, evidence)
@@ -259,10 +260,11 @@ class RunDeaths:
         return replace(report, verdict=replace(verdict, summary=summary, evidence=(*verdict.evidence, died)))
 
     def _failed_before(self, report: Report) -> list[tuple[int, str]]:
-        """Those that ended with an exit code of failure, by time, where its last words speak of a loss."""
         end, tail = self.end_of(report), report.crash.log_tail or ""
         if is_native(report) or report.pid is None or end is None:
             return []
+        from necropsy.formats import lost_workers
+
         if next(lost_workers.last_words(tail, _last_traceback(report.crash)), None) is None:
             return []
         failed = [
@@ -291,7 +293,6 @@ _OF_AN_END = frozenset({"python-exception", _PLAIN, "killed-by-signal"})
 
 
 def _may_follow(report: Report) -> bool:
-    """It failed, or ended itself by a signal: a crash of its own is no consequence."""
     crash = report.crash
     fault, end = crash.fault, crash.exit
     if crash.stop_request is not None:
@@ -321,12 +322,14 @@ def _stands_for(end: Crash, death: Crash) -> bool:
         return False
     if death.exit is not None and death.exit.ntstatus is not None:
         return end.exit.ntstatus is not None and end.exit.ntstatus.value == death.exit.ntstatus.value
+    from necropsy.formats.exit_status import signal_number
+
     number = signal_number(signal_of(death) or "")
     return number is not None and end.exit.code in {128 + number, 256 - number}
 
 
 def _meant(loss: Loss, before: Sequence[Report], crashed: Sequence[Report]) -> list[Report]:
-    """The deaths that the words fit, the likeliest first."""
+    """Likeliest first."""
     if loss.pid is not None:
         return [one for one in before if one.pid == loss.pid]
     if loss.only_crashes:
@@ -334,11 +337,6 @@ def _meant(loss: Loss, before: Sequence[Report], crashed: Sequence[Report]) -> l
     if loss.end is not None:
         return [one for one in before if _same_end(loss.end, one.crash)]
     return [*crashed, *(one for one in before if one not in crashed)]
-
-
-def _was_written(text: str, death: Report) -> bool:
-    """The words were in the log when the process died: they do not answer that."""
-    return text in (death.crash.log_tail or "")
 
 
 def _same_end(said: Exit, death: Crash) -> bool:
@@ -375,7 +373,7 @@ def _with_root(report: Report, links: Mapping[int | None, Report]) -> Report:
 
 
 def _before_a_number(told: Sequence[Report], deaths: Sequence[Report], run: RunDeaths) -> list[Report]:
-    """Crashes that were seen before the command ended with a number that nothing explains."""
+    """Crashes that were seen before the command ended with an exit code that nothing explains."""
     own = next((one for one in told if run.own is not None and one.pid == run.own.pid), None)
     if own is None or own.consequence_of is not None or is_native(own):
         return []
@@ -386,7 +384,7 @@ def _before_a_number(told: Sequence[Report], deaths: Sequence[Report], run: RunD
 
 
 def _moment(text: str | None) -> datetime | None:
-    """A moment of ISO 8601; None where it is none, or has no time zone."""
+    """None if it is not ISO 8601, or has no time zone."""
     try:
         moment = datetime.fromisoformat(re.sub("Z$", "+00:00", text or ""))
     except ValueError:

@@ -43,7 +43,7 @@ def write(text: str) -> None:
 
 
 def _write_to_console(text: str) -> None:
-    """To a console of Windows in Unicode: bytes would be taken for its own code page."""
+    """Unicode, because bytes would be decoded with the console's own code page."""
     try:
         with open("CONOUT$", "w", encoding="utf-8", errors="backslashreplace", newline="") as console:  # noqa: PTH123
             console.write(text.replace("\n", "\r\n"))
@@ -89,10 +89,7 @@ def _wants_color(handle: int) -> bool:
 
 
 def shape(handle: int = 2) -> tuple[bool, int]:
-    """Whether text to ``handle`` is to have colour, and the columns of its terminal; 80 where there is none.
-
-    The width is never more than 100: longer lines are hard to read.
-    """
+    """Whether to colour text, and the terminal's columns: 80 if there is none, at most 100 for readability."""
     color = _wants_color(handle)
     if not os.isatty(handle):
         return color, 80
@@ -137,7 +134,7 @@ class Watched(io.RawIOBase):
         return len(data)
 
     def _line(self) -> str:
-        """In one line of the terminal: a second one would not be wiped out. Of a long name its end is shown."""
+        """One terminal line, since a second could not be erased; a long name is cut at its front."""
         share = self._share()
         room = (whole_width(2) or 80) - len(share) - 3
         name = "".join(char if char.isprintable() else "?" for char in self._name)

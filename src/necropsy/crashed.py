@@ -34,13 +34,13 @@ class Crashed(Exception):  # noqa: N818 - public name: what happened, not an err
         self.__dict__.update(fields)
 
     @classmethod
-    def of(cls, document: Document, **fields: Any) -> Self:
-        """The death of the command of ``document``; ``fields`` take precedence over what is found there."""
+    def of(cls, document: Document, pid: int | None = None, **fields: Any) -> Self:
+        """The death of the document's command or of its process ``pid``; ``fields`` override what is found there."""
         from necropsy.reports import user_line
 
-        report = own_report(document)
+        report = own_report(document, pid)
         found: dict[str, Any] = {"report": document}
-        command = document.processes[0] if document.processes else None
+        command = next((one for one in document.processes if pid in {None, one.pid}), None)
         end = command.exit if command is not None else None
         if report is None:
             message = f"The process {_ended(end.signal, end.code)}." if end is not None else "The process died."
@@ -60,11 +60,12 @@ class Crashed(Exception):  # noqa: N818 - public name: what happened, not an err
         return cls(f"The process {_ended(signal, exit_code)}.", signal=signal, exit_code=exit_code, **fields)
 
 
-def own_report(document: Document) -> Report | None:
-    """The report on the command's own process, not on a child; the first one where no process was watched."""
-    if not document.processes:
+def own_report(document: Document, pid: int | None = None) -> Report | None:
+    """The report on the command's own process, or on ``pid``; the first one where no process was watched."""
+    if pid is None and not document.processes:
         return next(iter(document.reports), None)
-    return next((report for report in document.reports if report.pid == document.processes[0].pid), None)
+    wanted = document.processes[0].pid if pid is None else pid
+    return next((report for report in document.reports if report.pid == wanted), None)
 
 
 def signal_name(number: int) -> str:
@@ -96,7 +97,7 @@ def _concluded(report: Report) -> dict[str, Any]:
 
 
 def _python_frames(crash: Crash) -> tuple[Frame, ...]:
-    """Those of the thread that died; of a process that was stopped, of its main thread or else of any."""
+    """Those of the thread that died; of a stopped process, of its main thread or else of any."""
     if crash.crashed_thread is not None and crash.crashed_thread.python:
         return crash.crashed_thread.python
     threads = sorted(crash.threads or (), key=lambda thread: thread.tid != crash.pid)

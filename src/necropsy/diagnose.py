@@ -33,10 +33,9 @@ class Judgement:
 
 
 def judge(subject: S, rules: Iterable[Rule[S]], why_missing: Callable[[S, str], str | None]) -> Judgement:
-    """Ask every rule about ``subject``.
+    """Ask every rule about ``subject``; a rule that raises is recorded and the others go on.
 
-    ``why_missing(subject, part)`` says why a part that a rule needs was not captured, or None where it was.
-    A rule that raises is noted and the others go on: one bad rule must not cost the report.
+    ``why_missing(subject, part)`` says why a part that a rule needs was not captured, or None if it was.
     """
     found: list[tuple[Rule[S], Diagnosis]] = []
     not_tried: list[NotTried] = []
@@ -62,7 +61,7 @@ def _ask(rule: Rule[S], subject: S) -> Diagnosis | None:
 
 
 def _rank(found: list[tuple[Rule[S], Diagnosis]]) -> tuple[Diagnosis, ...]:
-    """Drop what a more special rule says better; the surest first, then the one with the most evidence."""
+    """Drop what a more specific rule says better; the surest first, then the one with the most evidence."""
     beaten = {name for rule, _ in found for name in rule.beats}
     left = [diagnosis for rule, diagnosis in found if rule.name not in beaten]
     left.sort(key=lambda diagnosis: (_ORDER[diagnosis.confidence], -len(diagnosis.evidence), diagnosis.rule))
@@ -93,9 +92,9 @@ def _by_confidence(diagnosis: Diagnosis) -> int:
 
 
 def _as_sure_as_its_frame(crash: Crash, diagnosis: Diagnosis) -> Diagnosis:
-    """The diagnosis, weaker where the function that it blames is in a frame that a search has found.
+    """Lower the certainty if the blamed frame was found by a stack scan, which also finds stale return addresses.
 
-    Old return addresses lie on a stack too. Only what called into nothing is sure: its return address was pushed last.
+    Only a jump to a bad address is certain even then: its return address was pushed last.
     """
     thread, culprit = crash.crashed_thread, diagnosis.culprit
     frames = thread.frames or () if thread is not None else ()
@@ -122,7 +121,7 @@ def _with_owner(diagnosis: Diagnosis, crash: Crash, owners: Owners) -> Diagnosis
 
 
 def _attempt(failed: list[Gap], part: str, value: T, step: Callable[[T], T]) -> T:
-    """What ``step`` makes of ``value``, or ``value`` as it is: a verdict is worth more than what is said besides."""
+    """If ``step`` fails, keep ``value``: a verdict is worth more than its additions."""
     try:
         return step(value)
     except Exception as error:  # noqa: BLE001 - any defect of that step

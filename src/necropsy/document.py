@@ -3,62 +3,29 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Container, Mapping, Sequence
+import re
+from collections.abc import Callable, Container, Sequence
 from datetime import datetime, timezone
-from typing import BinaryIO, Protocol
 
 import msgspec
 
-from necropsy import __version__, advice, redact
+from necropsy import __version__, redact
 from necropsy.consequences import RunDeaths, by_cause, command_of, is_native, signal_of
 from necropsy.diagnose import diagnose
-from necropsy.formats import timeout_command
-from necropsy.model import Crash, Document, Gap, Process, Report, Subject, Tool
+from necropsy.model import Crash, Diagnosis, Document, Fix, Gap, Possibility, Process, Report, RunRecord, Subject, Tool
 from necropsy.rule import Rule
 
 SILENT_RULES = frozenset({"python-exception", "exit-status-only"})
 """Verdicts on a plain non-zero exit that say no more than the program said itself."""
 SILENT_SIGNALS = frozenset({"SIGINT", "SIGPIPE"})
-"""Ends that somebody asked for, and of which a shell says nothing either: Ctrl-C, and a reader that went away."""
+"""Requested ends, on which a shell prints nothing either: Ctrl-C, and a reader that closed its pipe."""
 SILENT_STATUSES = frozenset({"0xC000013A"})
 """The same on Windows: STATUS_CONTROL_C_EXIT."""
 PARENTS_SIGNALS = frozenset({"SIGTERM", "SIGKILL", "SIGHUP"})
 """What a parent stops its children with: no news, unless it was somebody else."""
 
 
-class Ended(Protocol):
-    """What the supervisor knows when the command has ended."""
-
-    @property
-    def processes(self) -> tuple[Process, ...]:
-        """Every process of the run, the command's own first."""
-
-    @property
-    def crashes(self) -> tuple[Crash, ...]:
-        """Every native death that was seen."""
-
-    @property
-    def log_tail(self) -> str | None:
-        """The end of what was written to stderr."""
-
-    @property
-    def gaps(self) -> tuple[Gap, ...]:
-        """What could not be observed of the run."""
-
-    @property
-    def cores(self) -> Mapping[tuple[int, str | None], BinaryIO]:
-        """Cores of the dead, compressed by gzip, by process and time of death."""
-
-    @property
-    def timed_out(self) -> bool:
-        """The time limit passed."""
-
-    @property
-    def ends(self) -> Mapping[int, Crash]:
-        """By process: what those said last that ended by an exit code which is not 0, where stderr was not read."""
-
-
-def of_run(ended: Ended, command: Sequence[str], rules: Sequence[Rule[Crash]]) -> Document:
+def of_run(ended: RunRecord, command: Sequence[str], rules: Sequence[Rule[Crash]]) -> Document:
     """The document of a run: one report for each death, by cause; else the command's own first, then by time."""
     own = command_of(ended.processes)
     crashes = _in_order(ended.crashes, own)
@@ -72,7 +39,7 @@ def of_run(ended: Ended, command: Sequence[str], rules: Sequence[Rule[Crash]]) -
             complete=True,
             subject=Subject(kind="process", command=tuple(command)),
             processes=_with_python(ended.processes, crashes),
-            reports=by_cause(tuple(advice.of_watched(_report(crash, rules)) for crash in crashes), ended.processes),
+            reports=by_cause(tuple(of_watched(_report(crash, rules)) for crash in crashes), ended.processes),
             gaps=ended.gaps,
         )
     )
@@ -94,7 +61,6 @@ def of_crash(crash: Crash, subject: Subject, rules: Sequence[Rule[Crash]], proce
 
 
 def _with_python(processes: Sequence[Process], crashes: Sequence[Crash]) -> tuple[Process, ...]:
-    """The processes, each of the dead with the version of the interpreter that was found in it."""
     found = {one.pid: one.environment.python for one in crashes if one.environment is not None}
     return tuple(
         msgspec.structs.replace(one, python=found[one.pid]) if one.python is None and found.get(one.pid) else one
@@ -108,10 +74,9 @@ def new_id(now: Callable[[], datetime] = lambda: datetime.now(timezone.utc)) -> 
 
 
 def news(document: Document, *, timed_out: bool = False) -> Document:
-    """The document with only those reports that the user has not heard of yet; see ``is_news``.
+    """The document with only the reports that are news to the user; see ``is_news``.
 
-    ``timed_out``: the command was stopped by us, which is told in other words; of a launcher and the program that it
-    waits for, only the program's report is news.
+    ``timed_out``: necropsy stopped the command. If a launcher waits for the program, only the program's report is news.
     """
     own = command_of(document.processes)
     members = frozenset(process.pid for process in document.processes)
@@ -150,13 +115,12 @@ def news(document: Document, *, timed_out: bool = False) -> Document:
 
 
 def _stood(report: Report) -> bool:
-    """It was read while it lived, and did not crash."""
     end = report.crash.exit
     return report.crash.fault is None and end is not None and end.kind in {"timeout", "running"}
 
 
 def _was_looked_at(report: Report) -> bool:
-    """Its threads were read while it lived: at the time limit, or when somebody asked it to end."""
+    """Its threads were read while it was alive: at the time limit, or on a request to end."""
     return _stood(report) or report.crash.stop_request is not None
 
 
@@ -164,7 +128,7 @@ _WAITS_FOR_A_CHILD = frozenset({"wait4", "waitid", "waitpid"})
 
 
 def _launchers(document: Document) -> frozenset[int]:
-    """The processes that only wait for a child which was looked at as well: a shell, make, ``subprocess.run``."""
+    """Processes that only wait for a child that was inspected too: a shell, make, ``subprocess.run``."""
     standing = {
         report.pid: report.crash for report in document.reports if report.pid is not None and _was_looked_at(report)
     }
@@ -179,7 +143,7 @@ def _launchers(document: Document) -> frozenset[int]:
 
 
 def _only_waits(crash: Crash) -> bool:
-    """Its main thread waits for a child, or reads what one writes; or no Python runs in it at all."""
+    """Its main thread waits for a child or reads its output, or the process runs no Python."""
     main = next((thread for thread in crash.threads or () if thread.tid == crash.pid), None)
     if main is None:
         return False
@@ -196,10 +160,7 @@ def _is_own(report: Report, own: Process | None) -> bool:
 
 
 def is_news(report: Report, own: Process | None, members: Container[int]) -> bool:
-    """Something to tell the user: a native death, or a plain exit whose log names a native cause.
-
-    ``members``: the processes of the run.
-    """
+    """Is it a native death, or a plain exit whose log names a native cause? ``members``: the run's processes."""
     end = report.crash.exit
     if end is not None and end.ntstatus is not None and end.ntstatus.value in SILENT_STATUSES:
         return False
@@ -211,17 +172,19 @@ def is_news(report: Report, own: Process | None, members: Container[int]) -> boo
 
 
 def _is_interrupt(report: Report) -> bool:
-    """Ctrl-C and its like, unless timeout(1) sent it, or a deadlock was found."""
+    """Ctrl-C and similar, unless timeout(1) sent it or a deadlock was found."""
     crash, asked = report.crash, report.crash.stop_request
     ended_by = asked.signal if asked is not None and signal_of(crash) != "SIGKILL" else signal_of(crash)
     if ended_by not in SILENT_SIGNALS or (report.verdict is not None and report.verdict.rule == "hang"):
         return False
     sender = asked if asked is not None else crash.fault
-    return sender is None or timeout_command.limit_of(sender.sender_command or ()) is None
+    from necropsy.formats import exit_status
+
+    return sender is None or exit_status.time_limit_of(sender.sender_command or ()) is None
 
 
 def _is_of_the_parent(report: Report, members: Container[int]) -> bool:
-    """A child was stopped as parents do it, and nothing says that it was somebody else."""
+    """Its parent stopped it in the usual way, and nothing points to another sender."""
     if signal_of(report.crash) not in PARENTS_SIGNALS or report.crash.stop_request is not None:
         return False
     sender = report.crash.fault.sender if report.crash.fault is not None else None
@@ -242,8 +205,8 @@ def _failed(own: Process | None) -> bool:
     return own.exit.kind not in {"exited", "running", "unknown"} or (own.exit.code or 0) != 0
 
 
-def _plain(ended: Ended, own: Process | None) -> Crash:
-    """The end of a command that was not seen to die natively: its exit, and what its log says."""
+def _plain(ended: RunRecord, own: Process | None) -> Crash:
+    """A command that did not die natively: its exit, and what its log says."""
     from necropsy.formats import log
 
     tail = ended.log_tail
@@ -286,3 +249,32 @@ def _since(at: str | None) -> float | None:
     if then.tzinfo is None:
         then = then.replace(tzinfo=timezone.utc)
     return max(0.0, (datetime.now(timezone.utc) - then).total_seconds())
+
+
+_AGAIN = re.compile(r"necropsy run python(?: \.\.\.| \w+\.py)")
+"""Only the plain command; with a time limit or on one test alone it is another experiment."""
+_WATCHED = Fix(
+    text=(
+        "necropsy watched this run, and nothing else was seen of this process: read the last lines that it wrote, "
+        "and find the call of exit() or sys.exit() with this code."
+    )
+)
+
+
+def of_watched(report: Report) -> Report:
+    """The report without the advice to run the program under necropsy."""
+    verdict = _of_watched(report.verdict) if report.verdict is not None else None
+    return msgspec.structs.replace(report, verdict=verdict, alternatives=tuple(map(_of_watched, report.alternatives)))
+
+
+def _of_watched(diagnosis: Diagnosis) -> Diagnosis:
+    fixes = tuple(fix for fix in diagnosis.fixes if not _AGAIN.fullmatch(fix.command or ""))
+    return msgspec.structs.replace(
+        diagnosis,
+        fixes=fixes or ((_WATCHED,) if diagnosis.fixes else ()),
+        possible=tuple(map(_without_command, diagnosis.possible)),
+    )
+
+
+def _without_command(one: Possibility) -> Possibility:
+    return msgspec.structs.replace(one, command=None) if _AGAIN.fullmatch(one.command or "") else one

@@ -24,10 +24,7 @@ from typing import ClassVar
 
 
 class NecropsyError(Exception):
-    """Root: ``exit_code`` is what the command ends with, ``hint`` the line that says what to do.
-
-    A hint that depends on what was typed is set on the error itself.
-    """
+    """Root. ``exit_code``: what the command ends with; ``hint``: what to do, set on the error itself if it varies."""
 
     exit_code: ClassVar[int] = 125
     hint: str | None = None

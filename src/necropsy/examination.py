@@ -14,7 +14,7 @@ from necropsy.errors import NoInputError
 from necropsy.examine import examine
 from necropsy.model import Diagnosis, Distribution, Document, Environment, Fix, Gap, Subject, Tool
 from necropsy.rules import environment_rules, op_rules
-from necropsy.rules.cmd import for_windows
+from necropsy.rules.quoting import for_windows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,22 +28,17 @@ class Asked:
     reports: str | None = None
     tracing: str | None = None
     stack: tuple[int, int] | None = None
-    """The soft and hard limit of the stack that necropsy was started with, where its launcher has raised it."""
+    """The soft and hard stack limit necropsy was started with, if its launcher has raised it."""
     probe: bool = False
-    """Import the frameworks and the named packages, each in a process of its own."""
+    """Import the frameworks and the named packages, each in its own process."""
 
 
 def examined(asked: Asked, variables: Mapping[str, str], watch: probing.Watch | None = None) -> Document:
-    """Collect the environment, ask every rule about it, and make a document of the answers.
+    """Collect the environment and apply every rule to it.
 
-    ``variables``: of this process; those that ``surroundings`` has put aside are taken from there. ``watch`` is told
-    which distribution is being imported.
-
-    Raises:
-        NoInputError: there is no such interpreter, or a named package is not installed.
-        InputError: it is no interpreter.
-        NecropsyError: the interpreter does not answer.
-
+    ``variables``: of this process, including those that ``surroundings`` set aside. ``watch`` gets each distribution
+    that is being imported. Raises ``NoInputError`` if there is no such interpreter or package, ``InputError`` if it is
+    not an interpreter, and ``NecropsyError`` if it does not answer.
     """
     limits, hard = system.limits(), system.limits(hard=True)
     if asked.stack is not None and limits is not None and hard is not None:

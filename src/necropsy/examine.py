@@ -1,7 +1,7 @@
-"""(Environment, rules) -> findings, each on its own: what is wrong with it, worst first. Pure, as ``diagnose`` is.
+"""(Environment, rules) -> independent findings, worst first. Pure, as ``diagnose`` is.
 
-Rules on a crash compete for one verdict; those on an environment do not: each cause is a finding of its own. Where two
-rules see the same cause (see ``Finding.about``), the one that names the other in ``beats`` tells it.
+Rules on a crash compete for one verdict; those on an environment do not. If two rules see the same cause (see
+``Finding.about``), the one that names the other in ``beats`` reports it.
 """
 
 from __future__ import annotations
@@ -34,10 +34,7 @@ def examine(
     rules: Iterable[Rule[Environment]],
     is_wanted: Callable[[Rule[Environment], Finding], bool] = _all,
 ) -> Examination:
-    """Ask every rule about ``environment``; findings that are not wanted are left out.
-
-    A rule that raises is noted as a gap and the others go on.
-    """
+    """Ask every rule about ``environment``, keeping the wanted findings; a rule that raises becomes a gap."""
     found: list[tuple[Rule[Environment], Finding]] = []
     passed: list[Passed] = []
     not_tried: list[NotTried] = []
@@ -62,7 +59,7 @@ def examine(
 
 
 _ONLY_ON = {"dlls": "win32"}
-"""Parts that one system alone has: elsewhere, a rule on them is not one that was left out."""
+"""Parts that only one system has: elsewhere, a rule on them does not count as skipped."""
 
 
 def _is_for(environment: Environment, rule: Rule[Environment]) -> bool:
@@ -83,7 +80,7 @@ Found = list[tuple[Rule[Environment], Finding]]
 
 
 def _each_cause_once(found: Found) -> Found:
-    """Without what a more special rule tells of the same cause: its evidence goes to that rule's finding."""
+    """Give the evidence of a cause found twice to the more specific rule's finding."""
     told: dict[int, list[Evidence]] = {}
     proved: set[int] = set()
     left: Found = []

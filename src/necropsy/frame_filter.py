@@ -1,8 +1,4 @@
-"""Whose code a frame is, where it is not the program's own: what says nothing of the cause.
-
-The C library's, the C++ library's, the interpreter's, what starts a thread or reports that it ends. The names stand in
-``data/noise_frames.txt``, one section for each kind.
-"""
+"""Library, interpreter, thread-start and crash-reporting frames, named in sections of ``data/noise_frames.txt``."""
 
 from __future__ import annotations
 
@@ -59,7 +55,7 @@ _WILD = frozenset("*?[")
 
 @dataclass(frozen=True)
 class _Names:
-    """The names of a section. To compile one pattern of all of them would take a tenth of the time of a report."""
+    """The names of a section. Compiling one pattern of all of them would take a tenth of the report's time."""
 
     whole: frozenset[str]
     beginnings: tuple[str, ...]
@@ -83,7 +79,6 @@ class _Names:
 
 @lru_cache(maxsize=4)
 def _sections(file: str) -> dict[str, _Names]:
-    """The sections of a table of names in ``data``."""
     rows: dict[str, list[str]] = {}
     section = ""
     for row in files("necropsy.data").joinpath(file).read_text(encoding="utf-8").splitlines():

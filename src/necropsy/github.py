@@ -1,7 +1,4 @@
-"""What a step of GitHub Actions shows of a death: an ``::error`` line, and the report on the run's summary page.
-
-The runner reads workflow commands from a step's stderr too; stdout is the program's own.
-"""
+"""GitHub Actions output: an ``::error`` line on stderr, which the runner also reads, and a summary page."""
 
 from __future__ import annotations
 
@@ -19,12 +16,7 @@ SUMMARY_LIMIT = 1 << 20
 
 
 def tell(document: Document, variables: Mapping[str, str] = os.environ) -> None:
-    """Tell the runner, where there is one: nothing happens outside of GitHub Actions.
-
-    Raises:
-        OSError: the summary cannot be written; the ``::error`` line is out by then.
-
-    """
+    """Write to the runner; does nothing outside GitHub Actions. Raises ``OSError`` if the summary cannot be written."""
     if variables.get("GITHUB_ACTIONS") != "true" or not document.reports:
         return
     say(annotation(document, variables.get("GITHUB_WORKSPACE")))
@@ -64,7 +56,7 @@ def _below(file: str | None, workspace: str | None) -> str | None:
 
 
 def _append(text: str, path: Path) -> None:
-    """Behind what the step has written already, in what room there is left."""
+    """Append after what the step has already written, within the remaining space."""
     present = path.stat().st_size if path.exists() else 0
     data = text.encode("utf-8", "replace")
     room = SUMMARY_LIMIT - present - 2

@@ -1,8 +1,4 @@
-"""(Crash, verdict) -> what is wrong with the environment that it died in and could explain the death. Pure.
-
-The rules are those of ``doctor``, asked about what was mapped and set in the dead process. Only those are loaded that
-the verdict leaves room for: most deaths have nothing to do with any of them.
-"""
+"""(Crash, verdict) -> environment defects that could explain it, by ``doctor``'s rules on the dead process. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +11,7 @@ from necropsy.rules.mapped import environment_of
 from necropsy.rules.related import SAME, asked_about, explains
 
 _MOST = 3
-"""Pieces of evidence that a verdict gets of one finding."""
+"""Pieces of evidence that a verdict takes from one finding."""
 
 
 def with_environment(report: Report) -> Report:
@@ -44,7 +40,7 @@ def findings(crash: Crash, verdict: Diagnosis | None) -> tuple[Diagnosis, ...]:
 
 
 def _supported(verdict: Diagnosis, reasons: list[Diagnosis]) -> Diagnosis:
-    """The verdict with what the findings rest on and it does not say yet."""
+    """Add the findings' evidence that the verdict does not have yet."""
     seen = {one.seen for one in verdict.evidence}
     more = [one for reason in reasons for one in reason.evidence[:_MOST] if one.seen not in seen]
     return msgspec.structs.replace(verdict, evidence=(*verdict.evidence, *more)) if more else verdict

@@ -17,9 +17,9 @@ _UNLIMITED = 2**64 - 1
 
 
 class Record:
-    """``stack``: the soft and the hard limit as ``resource.setrlimit`` takes them; None where they are unchanged.
+    """``stack``: the soft and hard limit as ``resource.setrlimit`` takes them; None if unchanged.
 
-    No dataclass or named tuple: this is loaded before all else, while Ctrl-C waits, and loads nothing itself.
+    Not a dataclass or named tuple: this is loaded before anything else, while Ctrl-C waits, and imports nothing.
     """
 
     def __init__(self, ignored: frozenset[int], *, interrupts_blocked: bool, stack: tuple[int, int] | None) -> None:
@@ -71,7 +71,7 @@ def _read(text: str) -> Record | None:
 
 
 def _take_name() -> None:
-    """In ps(1) and for pgrep(1) it is the program that the user has started, not the script behind it."""
+    """ps(1) and pgrep(1) show the program that the user started, not the script behind it."""
     try:
         handle = os.open("/proc/self/comm", os.O_WRONLY | os.O_CLOEXEC)
     except OSError:

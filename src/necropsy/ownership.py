@@ -1,7 +1,6 @@
 """Whose code a frame is: the user's own, a package's, the framework's, the interpreter's or the system's.
 
-Only paths and names are looked at, so a death that is read on another machine gives the same answer. Where the file
-of a frame is not known, its owner is not known either: it is not taken for the user's.
+Only paths and names count, so another machine gives the same answer. A frame without a known file has no known owner.
 """
 
 from __future__ import annotations
@@ -84,7 +83,6 @@ class Owners:
         return msgspec.structs.replace(culprit, owner=whose.owner, package=whose.package, version=whose.version)
 
     def _of_thread(self, thread: Thread) -> Thread:
-        """The thread with the owners of all its frames."""
         return msgspec.structs.replace(
             thread,
             python=self._all(thread.python),
@@ -161,7 +159,7 @@ class Owners:
         return Whose("framework", *self._version(package)) if package is not None else None
 
     def _path(self, frame: Frame) -> str | None:
-        """The path of the frame's module; None where only its name is known."""
+        """None if only the module's name is known."""
         if frame.module is None:
             return None
         found = self._modules.get(file_name(frame.module), [])
@@ -173,7 +171,7 @@ class Owners:
         return path if "/" in path or "\\" in path else None
 
     def _at_hand(self, source: str | None) -> bool:
-        """The source file lies beside or below the program's own Python code."""
+        """The source file is beside or below the program's own Python code."""
         return source is not None and source.startswith(self._roots) and not _INSTALLED.search(source)
 
     def _of_source(self, source: str) -> Whose | None:
@@ -198,7 +196,7 @@ class Owners:
         return Whose("framework" if top.lower() in table("packages.json")["frameworks"] else "package", name, version)
 
     def _version(self, top: str) -> tuple[str, str | None]:
-        """The published name and the version of the package that is imported as ``top``."""
+        """The published name and version of the package imported as ``top``."""
         for name in (top, _normal(top), *table("packages.json")["published"].get(top.lower(), ())):
             if name in self._versions:
                 return name, self._versions[name]
@@ -210,7 +208,7 @@ def _normal(name: str) -> str:
 
 
 def _prefixes(crash: Crash) -> tuple[str, ...]:
-    """The folders of libraries beside each interpreter: of ``/opt/conda/bin/python3`` it is ``/opt/conda/lib/``."""
+    """Library folders beside each interpreter: ``/opt/conda/lib/`` for ``/opt/conda/bin/python3``."""
     paths = [
         module.path
         for module in crash.modules or ()
@@ -221,7 +219,7 @@ def _prefixes(crash: Crash) -> tuple[str, ...]:
 
 
 def _roots(crash: Crash) -> tuple[str, ...]:
-    """The folders of the program's own Python code, where they are a folder of its own."""
+    """The folders of the program's own Python code, if they are not a shared folder."""
     sources: Iterable[str] = (
         frame.source for thread in crash.threads or () for frame in thread.python or () if frame.source is not None
     )

@@ -1,7 +1,6 @@
-"""What rules ask a crash. Every answer is the evidence for it; an empty answer means *not seen*.
+"""Questions that rules ask a crash. Each returns the evidence, and an empty answer means *not seen*.
 
-A question never guesses: where the part that it asks about was not captured, the answer is empty too, and the rule's
-``needs`` say so to the reader.
+Questions never guess: if the part was not captured, the answer is empty too, and the rule's ``needs`` report that.
 """
 
 from __future__ import annotations
@@ -77,7 +76,6 @@ _EXCEPTIONS = {
 
 
 def _died_on_windows(crash: Crash) -> Found:
-    """The same in Windows' own words."""
     status, fault = crash.exit.ntstatus if crash.exit is not None else None, crash.fault
     if status is None or fault is None:
         return NOTHING
@@ -173,7 +171,6 @@ def process_in_words(pid: int, command: tuple[str, ...] | None) -> str:
 
 
 _COMMAND_SHOWN = 80
-"""Characters of another process's command that are shown."""
 
 
 def sent_itself_abort(crash: Crash) -> bool:
@@ -261,9 +258,9 @@ def jumped_to(crash: Crash) -> Address | None:
 
 
 def left_for_nowhere(crash: Crash) -> str | None:
-    """The jump, call or return whose target cannot exist: the processor refuses it in place (SI_KERNEL).
+    """The jump, call or return with a non-canonical target, which the processor refuses in place (SI_KERNEL).
 
-    Its operand is readable memory or a register, so that only the target that it holds can be what was refused.
+    Its operand is readable memory or a register, so only the target it holds can have been refused.
     """
     fault, instruction = crash.fault, crash.instruction
     if fault is None or fault.code != "SI_KERNEL" or instruction is None or instruction.mnemonic is None:
@@ -355,7 +352,7 @@ def bare_name(function: str) -> str:
 
 
 def _told_full(crash: Crash) -> str:
-    """Who says that the stack is used up, where neither the address nor the stack pointer is known."""
+    """The source of the report that the stack is full, if neither the address nor the stack pointer is known."""
     status = crash.exit.ntstatus if crash.exit is not None else None
     if status is not None and status.name is not None:
         return f"{status.value}, {status.name}"

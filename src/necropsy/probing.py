@@ -1,7 +1,7 @@
-"""Imports the frameworks and the packages that were named, each in a process of its own under ``necropsy run``.
+"""Imports the frameworks and the named packages, each in its own process under ``necropsy run``.
 
-The process has the variables and limits that doctor was started with, and a time limit. It may die: that is a finding,
-and the supervisor's report says why.
+The process has the variables and limits that doctor was started with, and a time limit. If it dies, the supervisor's
+report becomes the finding.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from necropsy import doctor, supervised
 from necropsy.model import Distribution, Document, Environment, Gap, Import, Process, Report
 
 Watch = Callable[[str], None]
-"""Told from time to time which distribution is being imported."""
+"""Called from time to time with the distribution being imported."""
 
 LIMIT_S = 120.0
 """Seconds that the imports of one distribution may take."""
@@ -53,10 +53,7 @@ os.execv(command[0], command)
 
 
 def imported(environment: Environment, *, watch: Watch | None = None, limit_s: float = LIMIT_S) -> Environment:
-    """``environment`` with its ``imports``; where a process could not be started, that is a gap.
-
-    ``limit_s``: seconds for each distribution.
-    """
+    """Fill in ``imports``, allowing ``limit_s`` seconds per distribution; a process that cannot start becomes a gap."""
     found: list[Import] = []
     gaps: list[Gap] = []
     asked = {one.name for one in environment.asked}
@@ -74,7 +71,7 @@ def imported(environment: Environment, *, watch: Watch | None = None, limit_s: f
 
 
 def _modules(one: Distribution, *, every: bool) -> list[str]:
-    """What to import of it, the module that bears its name first; that one only where not ``every`` one is wanted."""
+    """The module with the distribution's name first; only that one unless ``every``."""
     named = one.name.replace("-", "_").lower()
     public = [name for name in one.modules if not name.startswith("_") and name.isidentifier()]
     usual = [name for name in public if name.lower() not in _SELDOM_IMPORTED] or public
@@ -106,7 +103,6 @@ def _variables(environment: Environment) -> dict[str, str]:
 
 
 def _as_started(command: list[str], environment: Environment) -> list[str]:
-    """The command, with the variables and limits that doctor was started with."""
     if sys.platform == "win32":
         return command
     variables = {name: value for name, value in (environment.variables or {}).items() if name in _HARMFUL}
@@ -127,7 +123,7 @@ def _changed(limits: Mapping[str, int]) -> dict[str, int]:
 
 
 def _run(command: list[str], deadline: float, variables: Mapping[str, str], watch: Callable[[], None] | None) -> int:
-    """Its exit code. What it writes is only for its supervisor."""
+    """Return its exit code; its output is only for its supervisor."""
     nowhere = subprocess.DEVNULL
     process = subprocess.Popen(command, stdin=nowhere, stdout=nowhere, stderr=nowhere, env=dict(variables))
     try:
@@ -155,7 +151,6 @@ def _lines(journal: Path) -> list[dict[str, Any]]:
 
 
 def _seen(name: str, told: list[dict[str, Any]], run: Document | None, code: int) -> Import:
-    """What the process has written, and where it died, why."""
     if not told:
         raise OSError(f"its interpreter ended with {code} before it could import anything")
     done = next((one for one in told if "done" in one), None)
@@ -193,7 +188,7 @@ def _seen(name: str, told: list[dict[str, Any]], run: Document | None, code: int
 
 
 def _was_killed(process: Process | None, code: int) -> bool:
-    """By a signal, that is: a preloaded leak checker changes the exit code after everything went well."""
+    """By a signal: a preloaded leak checker changes the exit code after a successful run."""
     return process.exit is not None and process.exit.kind == "signaled" if process is not None else code < 0
 
 

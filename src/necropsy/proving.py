@@ -35,14 +35,14 @@ from necropsy.console import say
 from necropsy.document import new_id
 from necropsy.errors import InputError, NecropsyError
 from necropsy.model import Document, Report
-from necropsy.outcome import write_json
+from necropsy.reporting import write_json
 from necropsy.reports import text
 from necropsy.reports.terminal import clean
 from necropsy.rules import crash_rules
 from necropsy.rules.experiment_proposals import of_frames, of_surroundings
 
 TIMES = 4
-"""A run may take so many times as long as the one that died, and a while more."""
+"""Factor on the duration of the run that died; a fixed time is added."""
 _SPARE_S = 30.0
 
 
@@ -64,12 +64,11 @@ class Options:
     timeout_s: float | None = None
     op_source: Path | None = None
     op_fixed: Path | None = None
-    """The same source as somebody corrected it."""
     studies: tuple[Scale | ParameterSweep, ...] = ()
-    """What the user wants to be tried besides: numbers and words in the command."""
+    """Numbers and words in the command to try, at the user's request."""
 
     command: tuple[str, ...] | None = None
-    """The command as the user gave it, with ``{NAME}`` in it; None: the report's."""
+    """The command as given, with ``{NAME}`` in it; None: the report's."""
 
     @property
     def defaults(self) -> dict[str, str]:
@@ -90,12 +89,7 @@ class Options:
                 yield f"{one.name}={value}", dataclasses.replace(self, studies=studies)
 
     def at_first(self, command: Sequence[str]) -> tuple[str, ...]:
-        """The command of the first run.
-
-        Raises:
-            InputError: a name is to be replaced that is not in it.
-
-        """
+        """The command of the first run; raises ``InputError`` if it lacks a name that is to be replaced."""
         for name in self.defaults:
             if not any("{" + name + "}" in word for word in command):
                 raise InputError(
@@ -105,12 +99,7 @@ class Options:
 
 
 def first_run(words: Sequence[str], command: Sequence[str], options: Options) -> tuple[int, Document | None]:
-    """Run ``command`` under ``necropsy run WORDS``: its status as Python gives it, and its document.
-
-    Raises:
-        NecropsyError: the report cannot be written.
-
-    """
+    """Run under ``necropsy run WORDS``: status as Python gives it, and document; may raise ``NecropsyError``."""
     with tempfile.TemporaryFile() as file:
         ours = [sys.executable, "-m", "necropsy", "run", "--json", f"/dev/fd/{file.fileno()}"]
         # What the terminal sends, it sends to the whole group: the program decides, and we wait for it.
@@ -131,13 +120,10 @@ def first_run(words: Sequence[str], command: Sequence[str], options: Options) ->
 
 
 def first_death(words: Sequence[str], command: Sequence[str], options: Options) -> tuple[int, Document | None, Options]:
-    """The first run, and where it lives and may be made again, those with the other words until one dies.
+    """The first run; if it lives and may be repeated, further ones with the other words until one dies.
 
-    The status is that of the first of them all; the options are those of the run that died.
-
-    Raises:
-        NecropsyError: the report cannot be written.
-
+    Returns the first run's status, and document and options of the run that died. Raises ``NecropsyError`` if
+    the report cannot be written.
     """
     status, document = first_run(words, command, options)
     others = list(options.others())
@@ -159,25 +145,16 @@ def first_death(words: Sequence[str], command: Sequence[str], options: Options) 
 
 
 def of_kept(identity: str | None) -> Document:
-    """The kept report to confirm.
-
-    Raises:
-        NoInputError: there is none.
-        UnreadableReportError: it is damaged.
-
-    """
+    """The kept report to confirm; raises ``NoInputError`` or ``UnreadableReportError`` (it is damaged)."""
     return report_archive.read(store.find(viewing.place(), identity))
 
 
 def confirmed(
     document: Document, options: Options, ask: Callable[[str], bool], tell: Callable[[str], None]
 ) -> Document | None:
-    """The document with its first native death put to the test; None where nothing was run, which was said.
+    """The document with experiments on its first native death; None if nothing was run, which was said.
 
-    Raises:
-        InputError: there is nothing that could be run again.
-        NecropsyError: the campaign's folder cannot be used.
-
+    Raises ``InputError`` if nothing can be run again, and ``NecropsyError`` if the campaign's folder cannot be used.
     """
     judged = [(place, one) for place, one in enumerate(document.reports) if one.verdict is not None]
     # The native death first: what the command itself ended with may be its echo.
@@ -242,12 +219,7 @@ def confirmed(
 
 
 def kept(document: Document, json_file: Path | None) -> tuple[Document, bool, str | None]:
-    """Keep the report with its experiments as one of its own: the document, whether it is kept, and what went wrong.
-
-    Raises:
-        OSError: ``json_file`` cannot be written.
-
-    """
+    """Keep the report: the document, whether it is kept, and what went wrong; ``OSError`` if ``json_file`` fails."""
     document = msgspec.structs.replace(document, id=new_id())
     if json_file is not None:
         write_json(document, json_file)
@@ -287,7 +259,7 @@ def _timeout(document: Document) -> float:
 
 
 def _intention(command: Sequence[str], plan: Sequence[Study], options: Options, timeout: float) -> str:
-    """What is going to be run, how often, and for how long at the most."""
+    """The announcement: what will be run, how often, and the maximum duration."""
     limits = options.limits
     # What two rules propose alike is run once; after what it lives through, the unchanged program is run again.
     once = {one.text: one for one in plan}
@@ -312,7 +284,7 @@ def _intention(command: Sequence[str], plan: Sequence[Study], options: Options, 
 
 
 def _had_input() -> bool:
-    """Somebody gives us an input that cannot be read twice."""
+    """Standard input is a pipe or a socket, which cannot be read twice."""
     try:
         return stat.S_ISFIFO(os.fstat(0).st_mode) or stat.S_ISSOCK(os.fstat(0).st_mode)
     except OSError:
@@ -320,13 +292,13 @@ def _had_input() -> bool:
 
 
 def _folder(command: Sequence[str], report: Report) -> Path:
-    """Where the campaign keeps its journal: in the reports folder, or in the system's folder for temporary files."""
+    """The folder for the campaign's journal: in the reports folder, or the system's folder for temporary files."""
     home = store.folder()
     place = home if home is not None else Path(tempfile.gettempdir()) / f"necropsy-{os.getuid()}"
     return place / "campaigns" / _key(command, report)
 
 
 def _key(command: Sequence[str], report: Report) -> str:
-    """The same for the same command, folder and death. A hash, because a command may hold a secret."""
+    """Stable for the same command, folder and death; a hash, because a command may hold a secret."""
     said = repr((list(command), str(Path.cwd()), report.signature, sampling.AT_ONCE, sampling.CRASHES))
     return hashlib.sha256(said.encode("utf-8", "surrogateescape")).hexdigest()[:16]

@@ -1,9 +1,8 @@
-"""Secrets stay where they are: what looks like one is masked before anything is judged, written or printed.
+"""Masks secrets before anything is judged, written or printed.
 
-A crash report is made to be shown to others, and a command line, a log or an environment often holds a token. What is
-masked is what has the form of a secret (vendors' documented prefixes) or stands behind a name that says so: the table
-is ``data/secrets.toml``, and ``secrets`` reads it. A secret with neither cannot be told from any other word: reports
-are written for their owner's eyes only (mode 0600) besides.
+Reports are made to be shared, and command lines, logs and environments often hold tokens. Masked is what has the form
+of a secret (documented prefixes of vendors) or follows a name that announces one (``data/secrets.toml``, read by
+``secrets``). Other secrets look like ordinary words, so reports are also private to their owner (mode 0600).
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _STEMS = (
     *("-u", "-p", "-a", "x-amz", "x-goog"),
 )
 _LONG = 256
-"""Characters from which on what became of a text is remembered: the same log comes by several times."""
+"""Texts of this many characters are cached: the same log is masked several times."""
 _known: OrderedDict[str, str] = OrderedDict()
 
 
@@ -42,7 +41,7 @@ def text(value: str) -> str:
     """The same text with everything that looks like a secret replaced by ``***``; line structure is kept."""
     if not _is_suspicious(value):
         return value
-    from necropsy.secrets.text import masked
+    from necropsy.secrets.commands import masked
 
     if len(value) < _LONG:
         return masked(value)
@@ -80,7 +79,7 @@ def variables(values: Mapping[str, str]) -> dict[str, str]:
 
 def _variable(name: str, value: str) -> str:
     if value and _is_suspicious(name):
-        from necropsy.secrets.values import is_secret_value
+        from necropsy.secrets.named import is_secret_value
 
         if is_secret_value(name, value):
             return MASK
@@ -91,7 +90,7 @@ def _variable(name: str, value: str) -> str:
 
 _Noun = TypeVar("_Noun", bound=msgspec.Struct)
 _OWN_WORDS = frozenset({"function", "functions", "signal", "kind", "build_id"})
-"""Fields that are left as they are: names of code, and words of necropsy's own."""
+"""Fields left as they are: names of code, and fixed words of the model."""
 _VARIABLES = frozenset({"variables", "locals"})
 _COMMANDS = frozenset({"command", "sender_command"})
 
@@ -102,7 +101,7 @@ def noun(one: _Noun) -> _Noun:
 
 
 class _Masked:
-    """Masks a tree of nouns; of many threads' frames, every path is looked at once."""
+    """Masks a tree of model objects; paths that many frames share are masked once."""
 
     def __init__(self) -> None:
         self._seen: dict[str, str] = {}
@@ -147,7 +146,7 @@ _SCALARS = frozenset({int, bool, float, Address})
 
 
 def _frame_fields(one: msgspec.Struct) -> tuple[str, ...]:
-    """There may be a hundred thousand frames: only what can hold a secret is looked at."""
+    """Only fields that can hold a secret, because there may be a hundred thousand frames."""
     return ("source", "code", "excerpt", "module", "locals", "mapping") if isinstance(one, Frame) else ()
 
 

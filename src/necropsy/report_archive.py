@@ -33,12 +33,11 @@ if TYPE_CHECKING:
 LARGEST = 256 << 20
 """No report of ours is larger when unpacked; an archive that says so is not one."""
 _SMALL = 2 << 20
-"""A core compressed by gzip is kept as it is up to this many bytes (100,000 frames need fewer). To recompress it by xz
-saves half of them and takes 0.2 s, while the command waits."""
+"""Bytes. Smaller gzip cores stay as they are (it fits 100,000 frames): xz halves them but costs the command 0.2 s."""
 _SLOW = 32 << 20
-"""Bytes of a core as it comes, compressed by gzip, above which to compress it better takes too long."""
+"""Bytes of a gzip core above which xz takes too long."""
 _PATIENCE_S = 1.0
-"""After this time no more cores are compressed better: somebody waits for the command to end."""
+"""Time limit for recompressing cores, because the command's end waits for it."""
 _DOCUMENT, _TEXT = "report.json", "report.txt"
 _CORE = re.compile(r"core-(\d+)(?:\.\d+)?\.(?:gz|xz)")
 
@@ -48,10 +47,7 @@ _END_OF_ARCHIVE = b"PK\x05\x06"
 
 
 def signature_of(path: Path) -> str | None:
-    """The signature of a capsule's first report, from the archive's comment; None where it has none.
-
-    It takes one read of the file's end, so that hundreds of reports can be compared while somebody waits.
-    """
+    """The first report's signature from the archive's comment, or None; a single read keeps comparing hundreds fast."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -66,12 +62,7 @@ def signature_of(path: Path) -> str | None:
 def write(
     file: IO[bytes], document: Document, text: str, cores: Mapping[tuple[int, str | None], BinaryIO] | None = None
 ) -> None:
-    """Write a capsule to an open file; ``cores``: compressed by gzip, by the process and the time of its death.
-
-    Raises:
-        OSError: it cannot be written.
-
-    """
+    """Write a capsule; ``cores``: gzip data by process and time of death. Raises ``OSError`` if that fails."""
     import zipfile
 
     archive = zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED)
@@ -90,7 +81,7 @@ def write(
 
 
 def _add(archive: zipfile.ZipFile, name: str, core: BinaryIO, *, smaller: bool) -> None:
-    """A core in the form that it comes in; a large one half as large, since a report is on the screen by now."""
+    """``smaller``: recompress it to about half the size; the report is already on the screen."""
     import gzip
     import zipfile
 
@@ -114,7 +105,7 @@ def _add(archive: zipfile.ZipFile, name: str, core: BinaryIO, *, smaller: bool) 
 
 
 def _named(cores: Mapping[tuple[int, str | None], BinaryIO]) -> dict[str, BinaryIO]:
-    """A name for each core; a process that died twice in a run (its number came again) has two."""
+    """Unique names, even if a process number was reused within the run."""
     named: dict[str, BinaryIO] = {}
     for (pid, _), core in cores.items():
         name = f"core-{pid}"
@@ -150,37 +141,21 @@ def is_capsule(path: Path) -> bool:
 
 
 def read(path: Path) -> Document:
-    """The document in a capsule.
-
-    Raises:
-        NoInputError: the file is missing or may not be read.
-        UnreadableReportError: it is damaged, or no capsule.
-
-    """
+    """The document; raises ``NoInputError``, or ``UnreadableReportError`` if it is damaged or not a capsule."""
     with _archive(path) as archive:
         return serialize.loads(_member(archive, _DOCUMENT, path))
 
 
 def core_processes(path: Path) -> list[int]:
-    """The processes of which there is a core in the file, in the order of their reports.
-
-    Raises:
-        NoInputError: the file is missing or may not be read.
-        UnreadableReportError: it is damaged, or no capsule.
-
-    """
+    """Processes with a core in the file, in report order; raises ``NoInputError`` or ``UnreadableReportError``."""
     with _archive(path) as archive:
         return list(_cores(archive).values())
 
 
 def write_core(path: Path, target: Path, pid: int | None = None) -> None:
-    """Unpack the core of process ``pid``, or the first one, to ``target``, for the owner's eyes only.
+    """Unpack the core of process ``pid``, or the first one, to ``target``, readable by its owner only.
 
-    Raises:
-        NoInputError: the file may not be read, or it holds no such core.
-        UnreadableReportError: it is damaged.
-        OSError: ``target`` cannot be written.
-
+    Raises ``NoInputError`` (no access, no such core), ``UnreadableReportError`` (damaged), or ``OSError`` (``target``).
     """
     with _archive(path) as archive:
         name = next((name for name, of in _cores(archive).items() if pid in {None, of}), None)
@@ -193,12 +168,7 @@ def write_core(path: Path, target: Path, pid: int | None = None) -> None:
 
 @contextlib.contextmanager
 def private(target: Path) -> Iterator[BinaryIO]:
-    """A file that only its owner may read, and that is there when it is complete; a pipe or device is written to.
-
-    Raises:
-        OSError: it cannot be written.
-
-    """
+    """A file that only its owner may read and that appears when complete; pipes and devices are opened directly."""
     if target.exists() and not target.is_file():
         with target.open("wb") as out:
             yield out

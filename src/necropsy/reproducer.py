@@ -10,7 +10,6 @@ import re
 from necropsy.model import Argument, Call
 
 RAW_OPS = "tensorflow.raw_ops"
-"""The module of TensorFlow's own operations."""
 _TENSORS = frozenset({"EagerTensor", "Tensor"})
 _OF_NUMPY = re.compile(r"(?:u?int|float|complex)\d{1,3}|bool")
 _OF_TENSORFLOW = re.compile(r"q?u?int\d{1,2}|float\d\d|complex\d{2,3}|bfloat16|bool|string")
@@ -24,15 +23,15 @@ _ITEM = re.compile(r"(\w+)\[\d+\]")
 _NOT_PASSED = "_NoValueType"
 """The type of a default that says that nothing was passed."""
 _MANY = 1 << 27
-"""Elements beyond which an array is not filled, it only looks like one of this shape."""
+"""Arrays of more elements are not filled: they only have the right shape."""
 _IMPORTS = {"np.": "import numpy as np", "tf.": "import tensorflow as tf"}
 _SCALARS = {"int", "float", "bool", "numpy.bool", "numpy.bool_"}
 
 
 def code(call: Call) -> tuple[str, ...] | None:
-    """Lines of Python that make a call like ``call``; None where an argument, or the function, cannot be written down.
+    """Lines of Python that repeat ``call``; None if an argument or the function cannot be written as code.
 
-    Arrays and text have other contents than those that were passed: zeros, or one that was seen to be unusual.
+    Arrays and texts have placeholder contents: zeros, or a value that was seen to be unusual.
     """
     if not call.arguments or not call.function.isidentifier():
         return None
@@ -60,7 +59,7 @@ def code(call: Call) -> tuple[str, ...] | None:
 
 
 def _is_inferred(one: Argument, call: Call) -> bool:
-    """An attribute of a node that no caller passes, as its inputs tell it: their dtype, or how many they are."""
+    """An attribute that TensorFlow derives from the inputs, such as their dtype or number; no caller passes it."""
     inputs = [each for each in call.arguments if each.type == "Tensor"]
     if one.type == "DType" and one.name != "Tout" and _INFERRED.fullmatch(one.name):
         return any(each.dtype == one.value for each in inputs)
@@ -68,7 +67,7 @@ def _is_inferred(one: Argument, call: Call) -> bool:
 
 
 def _joined(values: list[tuple[str, str]]) -> list[str]:
-    """By position or by name; the items of a list, which are numbered, together."""
+    """By position or by name; numbered items of a list are joined."""
     found: dict[str, list[str]] = {}
     lists: set[str] = set()
     for name, value in values:
@@ -110,7 +109,7 @@ def _number(text: str) -> str | None:
 
 
 def _filling(one: Argument) -> str | None:
-    """What is in the array or tensor; None: zeros will do."""
+    """None if zeros will do."""
     if one.value is not None:
         return one.value if one.value in {"True", "False"} else _number(one.value)
     if "nan" in one.unusual:

@@ -6,9 +6,11 @@ rule that matched has its evidence in hand, and a diagnosis without evidence can
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import Generic, Literal, TypeVar
+from typing import Generic, Literal, TypeVar, get_type_hints
 
 from necropsy.model import (
     Confidence,
@@ -26,8 +28,11 @@ from necropsy.model import (
 
 S = TypeVar("S")
 
+_SOURCES = "Sources\n-------\n"
+_LINK = re.compile(r"https?://[^\s`]*[^\s`.,;:)]")
+
 Found = tuple[Evidence, ...]
-"""The answer to a question: what was seen, or nothing."""
+"""What was seen; empty: nothing."""
 
 NOTHING: Found = ()
 
@@ -60,9 +65,9 @@ class Finding:
     fixes: tuple[Fix, ...] = ()
     locations: tuple[Location, ...] = ()
     possible: tuple[Possibility, ...] = ()
-    """Where it leaves several causes open: the most frequent first."""
+    """Most frequent first, if the rule leaves several causes open."""
     last_words: LastWords | None = None
-    """What the program wrote last, where it is to be quoted."""
+    """The program's last output, if it is to be quoted."""
     deadlock: tuple[LockWait, ...] = ()
     title: str | None = None
     """Overrides the rule's title where the finding can say more."""
@@ -86,7 +91,7 @@ def several(findings: Iterable[Finding]) -> Finding | None:
 
 
 Result = Literal["crash gone", "cause proved", "judged only"]
-"""What came of the advice: the program lived with it; it showed what the cause is; nobody could follow it."""
+"""The program lived with the advice; it revealed the cause; or it could not be followed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,17 +114,21 @@ class Rule(Generic[S]):
 
     ``needs`` names the parts of the subject that it cannot do without (fields of the subject, or ``stack`` and
     ``frames`` of the crashed thread): where one was not captured, the outcome is *not tried, because ...*.
-    ``beats`` names the general rules that say less about the same fact. ``page`` is the rule module's docstring.
+    ``beats`` names the general rules that say less about the same fact.
     ``hit`` and ``miss`` are sketches (see ``tests/sketch.py``): a subject that it fires on, and its nearest neighbour.
+
+    What is not given comes from the module of ``match``: ``page`` is its docstring, ``name`` its file's name. ``title``
+    is the page's first line, ``references`` are the links under the page's "Sources", and ``subject`` is the type of
+    ``match``'s parameter.
     """
 
-    name: str
-    subject: type[S]
-    title: str
-    match: Callable[[S], Finding | None]
-    page: str
-    hit: str
-    miss: str
+    match: Callable[[S], Finding | None] = field(kw_only=False)
+    hit: str = ""
+    miss: str = ""
+    name: str = ""
+    subject: type[S] | None = None
+    title: str = ""
+    page: str = ""
     severity: Severity = "error"
     needs: tuple[str, ...] = ()
     beats: tuple[str, ...] = ()
@@ -128,10 +137,22 @@ class Rule(Generic[S]):
     rules on an environment."""
     experiments: Callable[[S], tuple[Proposal, ...]] | None = None
     """What would prove or refute it, for a subject that it has matched; asked only where somebody wants it proved."""
-    references: tuple[str, ...] = field(default=())
+    references: tuple[str, ...] = ()
     tried: Tried | None = None
     checks: str | None = None
     """What it looks at, in a few words, for the line that lists what is in order; only of rules on an environment."""
+
+    def __post_init__(self) -> None:
+        page = self.page or sys.modules[self.match.__module__].__doc__ or ""
+        implied = {
+            "name": self.name or self.match.__module__.rpartition(".")[2].replace("_", "-"),
+            "page": page,
+            "title": self.title or page.partition("\n")[0].rstrip("."),
+            "references": self.references or tuple(_LINK.findall(page.partition(_SOURCES)[2])),
+            "subject": self.subject or next(iter(get_type_hints(self.match).values()), None),
+        }
+        for name, value in implied.items():
+            object.__setattr__(self, name, value)
 
     @property
     def whole_page(self) -> str:
@@ -144,7 +165,7 @@ class Rule(Generic[S]):
         section = (
             f"{title}\n{'-' * len(title)}\n{one.result.capitalize()}{by}. First advice: {one.advice}\n\n{one.how}\n\n"
         )
-        return self.page.replace("Sources\n-------\n", section + "Sources\n-------\n")
+        return self.page.replace(_SOURCES, section + _SOURCES)
 
 
 def to_diagnosis(rule: Rule[S], finding: Finding) -> Diagnosis:

@@ -147,18 +147,12 @@ def run(
 
 
 def _end_of(document: Document) -> Exit:
-    """How the command's own process ended."""
     own = command_of(document.processes)
     return own.exit if own is not None and own.exit is not None else Exit(kind="unknown")
 
 
 def _words(command: Sequence[str | os.PathLike[str]]) -> tuple[str, ...]:
-    """The command as texts.
-
-    Raises:
-        OptionError: it is empty, or not a list of texts and paths.
-
-    """
+    """Raises ``OptionError`` if the command is empty, or not a sequence of texts and paths."""
     if isinstance(command, str | bytes):
         raise OptionError('the command is a list of words, such as ["python", "train.py"]')
     words = tuple(os.fsdecode(word) for word in command)
@@ -169,9 +163,9 @@ def _words(command: Sequence[str | os.PathLike[str]]) -> tuple[str, ...]:
 
 @contextmanager
 def _files(folder: Path, given: bytes | None, *, capture_output: bool) -> Iterator[dict[str, IO[bytes]]]:
-    """The command's standard files, where they are not those of this process.
+    """The command's standard files that differ from those of this process.
 
-    Files, not pipes: the report can read the end of stderr in one, and a child that lives on keeps no reader waiting.
+    Files, not pipes: the report can read the end of stderr, and a surviving child does not block the reader.
     """
     opened: dict[str, IO[bytes]] = {}
     try:
@@ -195,15 +189,7 @@ def _wait(
     cwd: str | os.PathLike[str] | None,
     variables: Mapping[str, str],
 ) -> tuple[int, bool]:
-    """The supervisor's exit status, and whether it had to be killed because it did not keep to the time limit.
-
-    Where this process is interrupted, the supervisor ends the command and then itself.
-
-    Raises:
-        NoInputError: there is no such working directory.
-        NecropsyError: it cannot be started.
-
-    """
+    """The supervisor's exit status, and whether it was killed for exceeding the time limit; an interrupt ends both."""
     try:
         process = subprocess.Popen(
             command,
@@ -233,12 +219,7 @@ def _wait(
 
 
 def _raise_failure(failure: Path) -> None:
-    """Raise the error that the supervisor has noted, if it has.
-
-    Raises:
-        NecropsyError: of the same class as there.
-
-    """
+    """Raise the error noted by the supervisor, if any, with the same class."""
     try:
         noted = json.loads(failure.read_bytes())
     except (OSError, ValueError):

@@ -15,24 +15,14 @@ from necropsy.model import Address, Document
 
 
 def to_json(value: object) -> object:
-    """What msgspec asks for a value that JSON has no form for (``enc_hook``).
-
-    Raises:
-        NotImplementedError: it is of no type that documents have.
-
-    """
+    """Encode types unknown to msgspec (``enc_hook``); raises ``NotImplementedError`` for types that documents lack."""
     if isinstance(value, Address):
         return hex(value)
     raise NotImplementedError(f"no JSON form for {type(value).__name__}")
 
 
 def from_json(wanted: type, value: Any) -> Any:
-    """The way back (``dec_hook``).
-
-    Raises:
-        NotImplementedError: it is of no type that documents have.
-
-    """
+    """Decode them again (``dec_hook``); raises ``NotImplementedError`` for types that documents lack."""
     if wanted is Address:
         return Address(value, 16)
     raise NotImplementedError(f"no {wanted.__name__} from JSON")
@@ -45,7 +35,7 @@ def _schema_of(kind: type) -> dict[str, object]:
 
 
 def _printable(value: Any) -> Any:
-    """The same value with every lone surrogate written as a backslash escape."""
+    """Write every lone surrogate as a backslash escape."""
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, dict):
@@ -56,12 +46,7 @@ def _printable(value: Any) -> Any:
 
 
 def dumps(document: Document) -> bytes:
-    """The document as indented UTF-8 JSON with a final newline.
-
-    Raises:
-        NotImplementedError: a value in it has no JSON form; a defect of ours.
-
-    """
+    """The document as indented UTF-8 JSON; raises ``NotImplementedError`` if a value has no JSON form (a defect)."""
     try:
         data = msgspec.json.encode(document, enc_hook=to_json)
     except UnicodeEncodeError:
@@ -79,7 +64,7 @@ _UNSAFE = re.compile(
 
 
 def _harmless(data: bytes) -> bytes:
-    """The same JSON with such characters as escapes; outside of strings there are none."""
+    """Escape such characters, which JSON has only inside strings."""
     if data.isascii() and b"\x7f" not in data and b"##" not in data:
         return data
     return _UNSAFE.sub(_escaped, data.decode()).encode()
@@ -94,12 +79,7 @@ def _escaped(match: re.Match[str]) -> str:
 
 
 def loads(data: bytes) -> Document:
-    """The document back from its JSON.
-
-    Raises:
-        UnreadableReportError: not JSON, another schema, or a value of the wrong type.
-
-    """
+    """Parse a document; raises ``UnreadableReportError`` for invalid JSON, another schema, or a wrong type."""
     try:
         return msgspec.json.decode(data, type=Document, dec_hook=from_json)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
@@ -107,13 +87,9 @@ def loads(data: bytes) -> Document:
 
 
 def write(document: Document, path: Path) -> None:
-    """Write the document to ``path``, atomically and readable by its owner only.
+    """Write the document atomically, readable by its owner only; raises ``OSError`` if the folder is not writable.
 
-    A target that is no regular file (``/dev/stdout``, a pipe) is written in place.
-
-    Raises:
-        OSError: the folder is missing or not writable.
-
+    A target that is not a regular file (``/dev/stdout``, a pipe) is written in place.
     """
     data = dumps(document)
     if path.exists() and not path.is_file():

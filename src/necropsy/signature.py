@@ -1,27 +1,21 @@
-"""Is it the same crash or another one?
+"""Crash signatures ``rule|function|hash``: the same for the same cause at the same place.
 
-A signature is ``rule|function|hash``: readable at the front, exact at the end. Two crashes with the same one have the
-same cause at the same place. It is made of the rule (the general one, where the
-special one takes what dumps do not show), of how the process ended, and of names:
+The hash covers the rule (the general one if dumps do not show what the special one needs), how the process ended, and:
 
-- where a **stack ran out by recursion**, of the functions that repeat, as a set: in which of them, at what depth and on
-  top of what it ended is chance;
-- where it ran out by **large frames**, of the function with the largest one, and its callers;
-- **else** of the innermost functions of the program's own, ``FRAMES`` different ones at most. What belongs to the
-  system, the C++ library or the interpreter is left out, and so is who called the latter. A function that was named
-  already is not named again: a tree that is walked more deeply makes no other crash;
-- where memory was **damaged earlier** and no native code of the user's own is on the stack, of the function of Python
-  that was running;
-- where there is **none of its own** otherwise, of the others, of the function of Python that led there, and of what was
-  said: the exception's type, the library or the symbol that was not found.
+- **recursion** filled the stack: the set of functions that repeat; depth, order and what it ended on are chance;
+- **large frames** filled it: the function with the largest one, and its callers;
+- memory was **damaged earlier** and no native code of the user is on the stack: the running Python function;
+- **otherwise** the innermost ``FRAMES`` distinct functions of the program, without those of the system, the C++ library
+  and the interpreter or the interpreter's callers. A tree walked more deeply is the same crash;
+- **no function of its own**: other functions, the calling Python function, and what was said (the exception's type, the
+  missing library or symbol).
 
-The same crash looks different to who sees more or less of it, and that must not count. So of functions inlined into
-others none takes part: debug information alone shows them. Of a name only what all sources know does: no parameters,
-template arguments, suffixes of the compiler's copies, versions. Addresses, lines, folders, ids and depths are not
-looked at. A function without a name is its library and the place in it, which stays as long as the library does.
+Tools see different amounts of the same crash, so only what all of them see counts. Inlined functions are left out,
+since only debug information shows them. Names lose parameters, template arguments, clone suffixes and versions.
+Addresses, lines, folders, ids and depths do not count. A nameless function is its library and offset.
 
-It cannot see through everything: the same source compiled with other inlining is another program, and a library
-that was stripped of the names of its own functions has places where it had names.
+Limits: the same source compiled with other inlining is another program, and a stripped library has offsets instead of
+names.
 """
 
 from __future__ import annotations
@@ -40,17 +34,15 @@ from necropsy.predicates import bare_name, signal_of
 FRAMES = 5
 """How many different names of the crashed thread count; deeper ones differ between versions of the caller."""
 _GENERAL = {"write-to-readonly": "invalid-write", "shared-memory-exhausted": "bus-error"}
-"""What the rule is where the memory map or the file systems are not to be seen, as in some dumps and cores."""
+"""The rule to use if the memory map or file systems are not visible, as in some dumps and cores."""
 _EXHAUSTED = "stack-overflow-"
-"""What the names of the rules on a full stack begin with."""
 _ABOUT = {"missing-library": ("library",), "undefined-symbol": ("symbol",), "python-traceback": ("exception",)}
-"""Kinds of messages, and which of their fields tell causes apart."""
+"""Message kinds, and the fields that distinguish their causes."""
 _NOTICED = frozenset({"heap-corruption", "damaged-object"})
-"""The damage was done earlier: which function of a library notices it, and in what words, is chance."""
+"""The damage happened earlier: which library function notices it, and how, is chance."""
 _ENDS = {"abort", "start", "cpp-runtime", "interpreter"}
 _COPY = re.compile(r"\.(?:localalias|clone|__uniq)\b.*")
 _PLACED = re.compile(r"\+0x[0-9a-f]+$")
-"""The end of what represents a function without a name."""
 
 
 def signature(crash: Crash, verdict: Diagnosis | None) -> str:
@@ -69,7 +61,7 @@ def signature(crash: Crash, verdict: Diagnosis | None) -> str:
 
 
 def _end(crash: Crash) -> str:
-    """How it ended: the signal, from any source; else the status. A fast-fail is another one by its subcode."""
+    """The signal, from any source, or the status; fast-fail subcodes count as different ends."""
     status = crash.exit.ntstatus if crash.exit is not None else None
     if status is not None and status.fast_fail is not None:
         return f"fast-fail {status.fast_fail.code}"
@@ -84,7 +76,7 @@ def _end(crash: Crash) -> str:
 
 
 def _names(thread: Thread, rule: str) -> tuple[str, ...]:
-    """What the program's own functions are called that the crash is known by."""
+    """The program's own functions that identify the crash."""
     frames = physical(thread.frames or ())
     if rule.startswith(_EXHAUSTED):
         if thread.folds and not rule.endswith("-large-frame"):
@@ -94,7 +86,7 @@ def _names(thread: Thread, rule: str) -> tuple[str, ...]:
 
 
 def _foreign(thread: Thread) -> tuple[str, ...]:
-    """Where nothing is the program's own: what has a name, and is no way to give up or to begin."""
+    """If no frame belongs to the program: named frames, without abort and thread-start functions."""
     frames = outside_of_python(physical(thread.frames or ()))
     return _first(plain(frame.function) for frame in frames if frame.function is not None and noise(frame) not in _ENDS)
 
@@ -104,10 +96,7 @@ def _first(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def physical(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
-    """The frames without those that only debug information shows: inlined calls stand at their caller's address.
-
-    A recursion has the same address again as well, but it is the same function.
-    """
+    """Drop inlined calls, which only debug information shows; unlike a recursion, they share their caller's address."""
     kept = []
     for frame, caller in zip_longest(frames, frames[1:]):
         if (
@@ -124,7 +113,7 @@ def physical(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
 
 
 def _own(frames: tuple[Frame, ...]) -> Iterator[str]:
-    """What the program's own functions are called; a nameless one by its place."""
+    """The program's own functions; a nameless one by its place."""
     for frame in frames:
         if noise(frame) is None and not noise_of_module(frame) and (name := _name(frame)) is not None:
             yield name
@@ -140,17 +129,16 @@ def _name(frame: Frame) -> str | None:
 
 
 def plain(function: str) -> str:
-    """The part of a name that every source of names knows: no parameters, template arguments or versions.
+    """The part of a name that every source knows: no parameters, template arguments or versions.
 
-    Debug information tells the scope of an unnamed namespace where a symbol table writes it in braces; compilers and
-    systems put underscores before names.
+    Debug information has ``(anonymous namespace)`` where symbol tables have braces; compilers add leading underscores.
     """
     name = _COPY.sub("", bare_name(function)).replace("(anonymous namespace)", "{anonymous}")
     return name.lstrip("_") or name
 
 
 def _recursive(thread: Thread) -> tuple[str, ...]:
-    """What repeats, without a beginning: where exactly a recursion ends is chance."""
+    """The repeating part only: where a recursion ends is chance."""
     fold = max(thread.folds, key=lambda one: (one.times * (one.bytes_per_period or 0), one.times * one.period))
     inlined = _inlined(thread)
     frames = [frame for frame in _unit(fold) if frame.function not in inlined]
@@ -161,7 +149,6 @@ def _recursive(thread: Thread) -> tuple[str, ...]:
 
 
 def _unit(fold: Fold) -> list[Frame]:
-    """One period, as frames."""
     modules = fold.modules or (None,) * len(fold.functions)
     return [
         Frame(index=index, kind="native", function=function, module=module)
@@ -175,14 +162,14 @@ def _placed(frame: Frame) -> str:
 
 
 def _inlined(thread: Thread) -> set[str]:
-    """The functions that stand on the stack only inlined into others."""
+    """Functions that occur on the stack only as inlined calls."""
     frames = thread.frames or ()
     real = {frame.function for frame in physical(frames)}
     return {frame.function for frame in frames if frame.function is not None and frame.function not in real}
 
 
 def _from_largest(thread: Thread, frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
-    """From the largest frame on: what it called when the stack was full is chance."""
+    """From the largest frame outwards: what it called when the stack was full is chance."""
     sized = [frame for frame in (*thread.largest, *frames) if frame.stack_bytes]
     if not sized:
         return frames
@@ -192,7 +179,7 @@ def _from_largest(thread: Thread, frames: tuple[Frame, ...]) -> tuple[Frame, ...
 
 
 def _python(verdict: Diagnosis | None) -> tuple[str, ...]:
-    """The line's function of Python, with its file's name: ``<module>`` alone is everybody's."""
+    """The function and its file's name, because ``<module>`` alone is ambiguous."""
     place = verdict.culprit.python if verdict and verdict.culprit else None
     if place is None or place.function is None:
         return ()
@@ -200,13 +187,13 @@ def _python(verdict: Diagnosis | None) -> tuple[str, ...]:
 
 
 def _blamed(verdict: Diagnosis | None) -> tuple[str, ...]:
-    """No thread crashed, as in a hang: who is blamed for it."""
+    """The culprit if no thread crashed, as in a hang."""
     function = verdict.culprit.function if verdict and verdict.culprit else None
     return (plain(function),) if function else ()
 
 
 def _said(crash: Crash) -> tuple[str, ...]:
-    """What an exception was about: its type, and the library or the symbol that was not found."""
+    """The exception's type, and the missing library or symbol."""
     found: dict[str, str] = {}
     for message in crash.messages or ():
         fields = _ABOUT.get(message.kind, ())

@@ -1,8 +1,7 @@
-"""The reports folder: a run that had something to report is kept as a capsule, so that it can be seen again.
+"""The reports folder: each run with something to report is kept as a capsule.
 
 A capsule's name is ``20261121T004512Z-9f86d081.rank3.necropsy``: the document's id, which begins with the time, and
-the worker's name where there are several. Nothing here may cost the run that is reported on: what fails raises
-``OSError``, which becomes a line of text at most.
+the worker's name if there are several. A failure must not affect the run: an ``OSError`` becomes a line of text.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from necropsy.model import Document
 
 SUFFIX = ".necropsy"
 KEEP = 50
-"""So many reports are kept, where NECROPSY_KEEP says nothing else; the oldest go."""
+"""Reports to keep unless NECROPSY_KEEP is set; the oldest are removed."""
 _OLD_S = 3600
 _WORKERS = (
     ("RANK", "rank"),
@@ -34,10 +33,7 @@ _WORKERS = (
 
 
 def folder(variables: Mapping[str, str] = os.environ) -> Path | None:
-    """Where reports are kept: NECROPSY_OUTPUT, or the state folder of the system's user.
-
-    None where there is no such place: a user without a home folder.
-    """
+    """The reports folder: NECROPSY_OUTPUT, or the user's state folder; None if the user has no home folder."""
     named = variables.get("NECROPSY_OUTPUT")
     if named:
         try:
@@ -73,10 +69,7 @@ def limit_problem(variables: Mapping[str, str] = os.environ) -> str | None:
 
 
 def worker(document: Document, variables: Mapping[str, str] = os.environ) -> str | None:
-    """``rank3``, ``gw0``: which of many workers this is, by the variables of the dead process, or else by our own.
-
-    None where no launcher has numbered it.
-    """
+    """The worker (``rank3``, ``gw0``), from the dead process's variables or our own; None if no launcher set one."""
     environment = document.reports[0].crash.environment if document.reports else None
     for source in ((environment.variables if environment else None) or {}, variables):
         for name, prefix in _WORKERS:
@@ -105,13 +98,9 @@ def keep(
     cores: Mapping[tuple[int, str | None], BinaryIO] | None = None,
     most: int = KEEP,
 ) -> Path:
-    """Write a capsule below ``place``, which is made where it is missing, and let the oldest beyond ``most`` go.
+    """Write a capsule in ``place`` and remove the oldest beyond ``most``.
 
-    ``cores``: cores compressed by gzip, by the process and the time of its death.
-
-    Raises:
-        OSError: the folder cannot be made or written to; nothing is left behind then.
-
+    ``cores``: gzip data by process and time of death. Raises ``OSError`` and leaves nothing behind if that fails.
     """
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = place / (name_of(document) + SUFFIX)
@@ -128,7 +117,7 @@ def keep(
 
 
 def _prune(place: Path, most: int) -> None:
-    """Let the oldest go, where they may be removed: the new one is written, and what others keep is theirs."""
+    """Failures are ignored: the new report is written, and other users' files are theirs."""
     try:
         old = kept(place)[max(1, most) :]
     except NoInputError:
@@ -149,19 +138,23 @@ def _prune(place: Path, most: int) -> None:
 
 
 def kept(place: Path) -> list[Path]:
-    """The capsules, newest first; none where there is no such folder.
-
-    Raises:
-        NoInputError: the folder may not be read.
-
-    """
+    """The capsules, newest first; empty if there is no folder. Raises ``NoInputError`` if it may not be read."""
     try:
         names = [path for path in place.iterdir() if path.suffix == SUFFIX and not path.name.startswith(".")]
     except FileNotFoundError:
         return []
     except OSError as error:
         raise NoInputError(f"cannot read {place}: {error.strerror or error}") from error
-    return sorted(names, key=lambda path: path.name, reverse=True)
+    return sorted(names, key=_age, reverse=True)
+
+
+def _age(path: Path) -> tuple[str, int, str]:
+    """The second in its name, then the time of writing: one second can have two crashes."""
+    try:
+        written = path.stat().st_mtime_ns
+    except OSError:
+        written = 0
+    return path.name[: len("20260101T000000Z")], written, path.name
 
 
 def identity_of(path: Path) -> str:
@@ -178,19 +171,14 @@ def worker_of(path: Path) -> str | None:
 _NEWEST = frozenset({"last", "latest", "newest", "-1"})
 _PLACE = re.compile(r"[1-9]\d{0,2}")
 _FULL = re.compile(r"\d{8}T")
-"""What a whole id begins with: the day."""
+"""A whole id begins with the day."""
 
 
 def find(place: Path, wanted: str | None) -> Path:
-    """The newest capsule, or the one that ``wanted`` names.
+    """Find the newest capsule, or the one that ``wanted`` names; raises ``NoInputError`` or ``InputError`` (ambiguous).
 
-    ``last`` is the newest; a number counts from it (1 is the newest, 2 the one before); anything else is the beginning
-    of an id, as it is printed or with the time in front.
-
-    Raises:
-        NoInputError: there is none.
-        InputError: there are several.
-
+    ``last`` is the newest; a number counts back from it (1 is the newest); anything else begins an id, with
+    or without the time in front.
     """
     paths = kept(place)
     if not paths:
@@ -224,12 +212,7 @@ def _begins(identity: str, beginning: str) -> bool:
 
 
 def remove(paths: Iterable[Path]) -> int:
-    """Delete capsules; how many are gone. One that another process has removed meanwhile counts.
-
-    Raises:
-        OSError: one may not be deleted.
-
-    """
+    """Delete capsules and return how many are gone, also by other processes; raises ``OSError`` if one is protected."""
     count = 0
     for path in paths:
         path.unlink(missing_ok=True)

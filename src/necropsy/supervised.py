@@ -7,10 +7,12 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from necropsy import serialize
 from necropsy.errors import NecropsyError
-from necropsy.model import Document
+
+if TYPE_CHECKING:
+    from necropsy.model import Document
 
 GRACE_S = 3.0
 """Seconds that a process has to end by itself when its time is over."""
@@ -18,10 +20,10 @@ _SYSTEMS = ("linux", "win32")
 
 
 def command(report: Path, deadline: float | None, options: Sequence[str] = ()) -> list[str]:
-    """What to write before a command; nothing on systems without a supervisor.
+    """The words to put before a command; none on systems without a supervisor.
 
-    ``report``: where the JSON document goes; ``deadline``: by ``time.time()``, with ``GRACE_S`` after it; ``options``:
-    more of ``necropsy run``.
+    ``report``: path of the JSON document; ``deadline``: a ``time.time()``, plus ``GRACE_S``; ``options``: more of
+    ``necropsy run``.
     """
     if sys.platform not in _SYSTEMS:
         return []
@@ -35,6 +37,8 @@ def command(report: Path, deadline: float | None, options: Sequence[str] = ()) -
 
 def document(report: Path) -> Document | None:
     """The document at ``report``; None where there is none."""
+    from necropsy import serialize  # loaded when there is a document to read
+
     try:
         return serialize.loads(report.read_bytes())
     except (OSError, NecropsyError):

@@ -27,12 +27,7 @@ from necropsy.rules import page
 
 
 def place() -> Path:
-    """The reports folder, be it there or not.
-
-    Raises:
-        NoInputError: there is no home folder, and NECROPSY_OUTPUT names none.
-
-    """
+    """The reports folder, existing or not; raises ``NoInputError`` without a home folder or NECROPSY_OUTPUT."""
     found = store.folder()
     if found is None:
         raise NoInputError("there is no home folder, so no reports are kept; set NECROPSY_OUTPUT=DIR")
@@ -40,14 +35,9 @@ def place() -> Path:
 
 
 def rows(*, rule: str | None = None, since: datetime | None = None, grouped: bool = True) -> list[listing.ListingRow]:
-    """The kept reports, newest first. A damaged one has a row that says so.
+    """The kept reports, newest first; a damaged one gets a row that says so. Raises ``NoInputError`` without a folder.
 
-    ``rule`` and ``since`` leave only those with this verdict, and those that are newer. ``grouped``: of reports with
-    the same signature only the newest, which counts them.
-
-    Raises:
-        NoInputError: there is no such folder, or it may not be read.
-
+    ``rule`` and ``since`` filter by verdict and time. ``grouped``: the newest report of each signature, with a count.
     """
     found = []
     for number, path in enumerate(store.kept(place()), start=1):
@@ -94,12 +84,7 @@ def moment_of(path: Path) -> float:
 
 
 def file_named(word: str) -> Path | None:
-    """The file that ``word`` names; None where there is none, and it is the ID of a report.
-
-    Raises:
-        NoInputError: it is a path to nothing, or a URL.
-
-    """
+    """The file named by ``word``; None if it is a report's ID. Raises ``NoInputError`` for a missing path or a URL."""
     if "://" in word:
         raise NoInputError(f"{word} is a URL: download the file first, then: necropsy open FILE")
     path = Path(word)
@@ -114,12 +99,7 @@ def file_named(word: str) -> Path | None:
 
 
 def browsed(document: Document, out: Path | None) -> str:
-    """Write the document as a page and show it in the browser; a line that says where it is.
-
-    Raises:
-        NecropsyError: the page cannot be written.
-
-    """
+    """Open the document as a page in the browser and say where it is; raises ``NecropsyError`` if writing fails."""
     import webbrowser
 
     try:
@@ -136,14 +116,7 @@ def browsed(document: Document, out: Path | None) -> str:
 
 
 def save_core(path: Path, target: Path, pid: int | None) -> str:
-    """Unpack a kept report's core to ``target``; what to do with it, in a line.
-
-    Raises:
-        NoInputError: there is none.
-        UnreadableReportError: the file is damaged.
-        NecropsyError: ``target`` cannot be written.
-
-    """
+    """Unpack a report's core to ``target`` and say how to use it; raises ``NoInputError`` or ``NecropsyError``."""
     try:
         report_archive.write_core(path, target, pid)
     except OSError as error:
@@ -159,14 +132,10 @@ def save_core(path: Path, target: Path, pid: int | None) -> str:
 
 
 def opened(path: Path, images: Sequence[Path] = ()) -> Document:
-    """The document of a kept report or a JSON document, or what a core file or a minidump shows.
+    """The document of a kept report or JSON file, or what a core or minidump shows.
 
-    ``images``: folders with the programs and libraries of the machine that a minidump comes from.
-
-    Raises:
-        NoInputError: the file is missing or may not be read.
-        InputError: it is none of them.
-
+    ``images``: folders with the programs and libraries of a minidump's machine. Raises ``NoInputError`` if the file is
+    missing or may not be read, and ``InputError`` if it is none of these.
     """
     try:
         other = path.exists() and not path.is_file()
@@ -198,17 +167,12 @@ def opened(path: Path, images: Sequence[Path] = ()) -> Document:
 _DUMPS = (b"\x7fELF", b"MDMP")
 _PACKED = (b"\x1f\x8b", b"\xfd7", b"\x28\xb5")
 _LARGEST = 8 << 30
-"""Bytes of a dump when unpacked; a larger one is to be unpacked by hand."""
+"""Unpacked bytes of a dump; a larger one must be unpacked by hand."""
 
 
 @contextmanager
 def _dump_in_archive(path: Path) -> Iterator[Path]:
-    """The one core or minidump in a zip archive, the form in which trackers take it, as a file of its own.
-
-    Raises:
-        InputError: there is none in it, or there are several; it is encrypted, damaged, or too large.
-
-    """
+    """Extract a zip archive's only core or minidump to a file; raises ``InputError`` if that is not possible."""
     with zipfile.ZipFile(path) as archive, tempfile.TemporaryDirectory(prefix="necropsy-") as folder:
         try:
             found = [one for one in archive.infolist()[:1000] if not one.is_dir() and _head(archive, one) in _DUMPS]
@@ -283,12 +247,7 @@ def _of_minidump(path: Path, images: Sequence[Path]) -> Document:
 
 
 def newest_core() -> Path:
-    """The newest core or minidump in this folder, or of those that the system keeps.
-
-    Raises:
-        NoInputError: there is none.
-
-    """
+    """The newest core or minidump here, or among the system's; raises ``NoInputError`` if there is none."""
     from necropsy.capture import open_minidump
 
     found = [open_minidump.newest()]
@@ -303,13 +262,9 @@ def newest_core() -> Path:
 
 
 def attached(pid: int, *, python_locals: bool, core_file: Path | None) -> Document:
-    """Where a running process stands; it goes on as soon as it is read. ``core_file``: where to write its core.
+    """What a running process is doing; it continues as soon as it is read. ``core_file``: where to write a core.
 
-    Raises:
-        NoInputError: there is no such process.
-        AttachRefusedError: the kernel does not allow it.
-        NecropsyError: the core cannot be written, or this is not Linux.
-
+    Raises ``NoInputError`` (no such process), ``AttachRefusedError``, or ``NecropsyError`` (not Linux, core failed).
     """
     if sys.platform != "linux":
         raise NecropsyError(f"`necropsy attach` does not work on {sys.platform} yet")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import resource
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -20,7 +22,8 @@ def run(tmp_path: Path, program: str, *statements: str, options: tuple[str, ...]
     script = tmp_path / "program.py"
     script.write_text(program)
     target = Command((sys.executable, *options, str(script)), tmp_path)
-    done = Runner(target, tmp_path / "runs", 60).run(Change(at_start=statements))
+    with closing(Runner(target, tmp_path / "runs", 60)) as runner:
+        done = runner.run(Change(at_start=statements))
     return done.outcome, done.why
 
 
@@ -59,7 +62,7 @@ def test_an_interpreter_that_would_not_listen_is_not_run(tmp_path: Path, option:
 
 
 IN_PYTHON = "def walk(n):\n    return n and walk(n - 1)\n\nwalk(5000)\n"
-IN_C = "data = []\nfor _ in range(100_000):\n    data = [data]\nrepr(data)\n"
+IN_C = "data = []\nfor _ in range(12_000):\n    data = [data]\nrepr(data)\n"
 from_3_12 = pytest.mark.skipif(sys.version_info >= (3, 12), reason="C code has a limit of its own from Python 3.12 on")
 
 
@@ -68,7 +71,13 @@ from_3_12 = pytest.mark.skipif(sys.version_info >= (3, 12), reason="C code has a
 )
 def test_a_limit_on_recursion_is_raised_alone_and_with_more_stack(tmp_path: Path, program: str, alone: bool) -> None:
     path = tmp_path / "report.json"
-    necropsy("run", "--confirm", "--yes", "--json", path, "--", sys.executable, script(tmp_path, program), cwd=tmp_path)
+    words = ("run", "--confirm", "--yes", "--json", path, "--", sys.executable, script(tmp_path, program))
+    before = resource.getrlimit(resource.RLIMIT_STACK)
+    resource.setrlimit(resource.RLIMIT_STACK, (1 << 20, before[1]))  # a stack that is soon read
+    try:
+        necropsy(*words, cwd=tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_STACK, before)
     found = verdict(serialize.loads(path.read_bytes()))
     assert (found.rule, found.status) == ("python-exception", "confirmed")
     raised, with_stack = found.experiments[1:3]

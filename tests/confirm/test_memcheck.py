@@ -105,6 +105,16 @@ def test_the_first_bad_access_is_named_by_its_line(
     assert (found.culprit.source or "").endswith("heap.c")
     assert any(f"heap.c:{line}" in one.seen for one in found.evidence)
     assert f"heap.c:{line}" in text
+    if function == "overrun":
+        it_is_not_looked_for_again(tmp_path, command, found)
+
+
+def it_is_not_looked_for_again(tmp_path: Path, command: tuple[object, ...], first: Diagnosis) -> None:
+    again, said = confirmed(tmp_path, *command)
+    assert "are known and not made again" in said
+    assert "valgrind, run 1" not in said.split("are known and not made again")[0]
+    assert verdict(again).culprit == first.culprit
+    assert valgrind_of(verdict(again)) == valgrind_of(first)
 
 
 @needs_valgrind
@@ -119,17 +129,6 @@ def test_what_led_to_a_pointer_that_is_garbage_is_the_verdict(heap: Path, tmp_pa
     assert others["invalid-write"] == "confirmed"
     assert set(others.values()) == {"confirmed"}
     assert "Also confirmed, as a sign of the same cause" in text
-
-
-@needs_valgrind
-def test_what_it_saw_is_not_looked_for_again(heap: Path, tmp_path: Path) -> None:
-    command = (sys.executable, script(tmp_path, CALL), heap, "overrun", OVER)
-    first, _ = confirmed(tmp_path, *command)
-    again, said = confirmed(tmp_path, *command)
-    assert "are known and not made again" in said
-    assert "valgrind, run 1" not in said.split("are known and not made again")[0]
-    assert verdict(again).culprit == verdict(first).culprit
-    assert valgrind_of(verdict(again)) == valgrind_of(verdict(first))
 
 
 @needs_valgrind

@@ -1,6 +1,7 @@
 // Flags: -O0
 // Threads that were moved to another stack than their own: a signal's, and a coroutine's.
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -38,13 +39,28 @@ void null_read_in_handler(void) { handle(null_handler); }
 
 void lost_stack(void) { __asm__ volatile("mov $0x123456000, %rsp\n push %rax"); }
 
-static void work(void) { sink = visit(0); }
-void recursion_in_coroutine(void) {
-  static ucontext_t here, there;
+static ucontext_t here, there;
+static char *above;
+
+static void work(void) {
+  if (above) memcpy(above, &here, sizeof here);
+  sink = visit(0);
+}
+static void in_coroutine(char *stack) {
   getcontext(&there);
-  there.uc_stack.ss_sp = new_stack();
+  there.uc_stack.ss_sp = stack;
   there.uc_stack.ss_size = ROOM;
   there.uc_link = &here;
   makecontext(&there, work, 0);
   swapcontext(&here, &there);
+}
+void recursion_in_coroutine(void) { in_coroutine(new_stack()); }
+
+// What lies right above the coroutine's stack holds return addresses of another stack, as a library's variables may.
+void recursion_below_variables(void) {
+  char *low = mmap(NULL, GUARD + 2 * ROOM, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  mprotect(low + GUARD, ROOM, PROT_READ | PROT_WRITE);
+  int file = open("/proc/self/exe", O_RDONLY);
+  above = mmap(low + GUARD + ROOM, ROOM, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, file, 0);
+  in_coroutine(low + GUARD);
 }

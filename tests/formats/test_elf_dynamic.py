@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from necropsy.errors import InputError
-from necropsy.formats import ld_cache
+from necropsy.formats import elf_dynamic
 from necropsy.formats.elf import ElfFile
 from necropsy.formats.elf_dynamic import dynamic, end_of_segments, undefined
 
@@ -79,10 +79,10 @@ def test_no_bytes_make_it_fall_over(built: Path, at: int, byte: int, cut: int) -
 def test_the_cache_holds_what_ldconfig_prints() -> None:
     printed = subprocess.run([str(LDCONFIG), "-p"], capture_output=True, text=True, check=True).stdout
     rows = re.findall(r"^\t(\S+) \(libc6,(?:x86-64|AArch64)[^)]*\) => (\S+)$", printed, re.MULTILINE)
-    assert set(ld_cache.entries(CACHE.read_bytes(), os.uname().machine)) >= set(rows) != set()
+    assert set(elf_dynamic.cache_entries(CACHE.read_bytes(), os.uname().machine)) >= set(rows) != set()
 
 
 @given(st.binary(max_size=300))
 def test_no_cache_makes_it_fall_over(data: bytes) -> None:
     for one in (data, b"glibc-ld.so.cache1.1" + data):
-        list(ld_cache.entries(one, "x86_64"))
+        list(elf_dynamic.cache_entries(one, "x86_64"))

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from necropsy.errors import InputError
-from necropsy.formats import arm64_context, x64_context
+from necropsy.formats import arm64_code, x64_context
 from necropsy.formats.minidump import parse
 from necropsy.formats.minidump_records import COMMITTED, CodeView
 from writers import minidump as w
@@ -232,7 +232,7 @@ def test_arm64(architecture: int, old: bool) -> None:
         w.minidump([(w.SYSTEM, w.system(architecture=architecture)), (w.THREADS, w.threads([w.Thread(1, regs)]))])
     )
     assert dump.system is not None and dump.system.architecture == "ARM64"
-    values = arm64_context.registers(dump.threads[0].context)
+    values = arm64_code.context_registers(dump.threads[0].context)
     assert values is not None
     shown = {name: values[name] for name in ("x0", "x28", "fp", "lr", "sp", "pc", "cpsr")}
     assert shown == {"x0": 1, "x28": 28, "fp": 29, "lr": 30, "sp": 0x8000, "pc": 0x1234, "cpsr": 0x6000_0000}
@@ -243,7 +243,7 @@ def test_registers_of_a_context_that_is_cut_off_are_none() -> None:
     assert x64_context.registers(whole[:0x100]) is not None
     assert x64_context.registers(whole[:0xFF]) is None
     assert x64_context.registers_of_x86(w.context_x86()[:0xC7]) is None
-    assert arm64_context.registers(w.context_arm64()[:100]) is None
+    assert arm64_code.context_registers(w.context_arm64()[:100]) is None
 
 
 def test_vector_registers() -> None:

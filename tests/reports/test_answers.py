@@ -9,7 +9,7 @@ import pytest
 import tomllib
 
 import sketch
-from necropsy import advice
+from necropsy import document
 from necropsy.diagnose import diagnose
 from necropsy.reports import brief
 from necropsy.rules import crash_rules
@@ -44,7 +44,7 @@ def test_there_are_thirty_of_as_many_kinds() -> None:
 @pytest.mark.parametrize("answer", ANSWERS, ids=lambda answer: answer.case)
 def test_the_first_twelve_lines_say_what_to_change(answer: Answer) -> None:
     crash = sketch.crash((CASES / f"{answer.case}.txt").read_text(encoding="utf-8"))
-    report = advice.of_watched(diagnose(crash, crash_rules()))
+    report = document.of_watched(diagnose(crash, crash_rules()))
     assert report.verdict is not None
     assert report.verdict.rule == answer.case.partition("/")[0]
     lines = brief.render(report, width=80).strip("\n").splitlines()[:LINES]

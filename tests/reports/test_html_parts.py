@@ -10,7 +10,7 @@ from html_page import Page, elements
 from report_examples import RECURSION, UNKNOWN, document, python_frame, with_lock_circle, with_many_threads
 
 from necropsy.model import Crash, Environment, Exit, Fault, Gap, NtStatus, Report, Thread
-from necropsy.reports import exit_code, html
+from necropsy.reports import html
 from necropsy.reports.page import moment
 from necropsy.rules import page as rule_page
 
@@ -134,7 +134,7 @@ def test_what_a_person_needs_to_run_it_again() -> None:
     ],
 )
 def test_exit_codes(end: Exit | None, words: str | None) -> None:
-    assert exit_code.spelled(end) == words
+    assert html.spelled(end) == words
 
 
 @pytest.mark.parametrize(

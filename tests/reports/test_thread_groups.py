@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from report_examples import native
 
 from necropsy.model import Crash, Exit, Report, Thread, Wait
-from necropsy.reports import markdown, text, thread_groups
+from necropsy.reports import markdown, text
+from necropsy.reports.deadlock import group_title, grouped
 
 LIBC = "/lib/libc.so.6"
 
@@ -20,7 +21,7 @@ def thread(tid: int, function: str = "sleep", **more: Any) -> Thread:
 
 def test_the_odd_one_comes_first_and_the_order_is_kept() -> None:
     pool = [thread(tid) for tid in range(10, 14)]
-    found = thread_groups.groups([pool[0], thread(1, "lock"), *pool[1:], thread(2, "poll")])
+    found = grouped([pool[0], thread(1, "lock"), *pool[1:], thread(2, "poll")])
     assert [[one.tid for one in group] for group in found] == [[1], [2], [10, 11, 12, 13]]
 
 
@@ -29,17 +30,17 @@ def test_what_makes_a_difference_and_what_does_not() -> None:
     other_lock = thread(2, waits=Wait(call="futex", on="the lock at 0x20"))
     other_call = thread(3, waits=Wait(call="read"))
     holds = thread(4, waits=Wait(call="futex"), holds_gil=True)
-    assert [len(group) for group in thread_groups.groups([one, other_lock, other_call, holds])] == [1, 1, 2]
-    assert thread_groups.title([one, other_lock]) == "2 threads at the same place, in futex"
-    assert thread_groups.title([one]) == "thread w (1), waits in futex for the lock at 0x10"
+    assert [len(group) for group in grouped([one, other_lock, other_call, holds])] == [1, 1, 2]
+    assert group_title([one, other_lock]) == "2 threads at the same place, in futex"
+    assert group_title([one]) == "thread w (1), waits in futex for the lock at 0x10"
     unknown = [Thread(tid=7), Thread(tid=8)]
-    assert [len(group) for group in thread_groups.groups(unknown)] == [1, 1], "nothing is known of them"
+    assert [len(group) for group in grouped(unknown)] == [1, 1], "nothing is known of them"
 
 
 @given(st.lists(st.sampled_from(["a", "b", "c"]), max_size=30))
 def test_no_thread_is_lost(functions: list[str]) -> None:
     threads = [thread(tid, function) for tid, function in enumerate(functions)]
-    found = thread_groups.groups(threads)
+    found = grouped(threads)
     assert sorted(one.tid or 0 for group in found for one in group) == list(range(len(functions)))
     assert [len(group) for group in found] == sorted(len(group) for group in found)
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import standing
+import warm
 
 LIMIT_S = 600
 """Ends what hangs, and decides nothing else."""
@@ -24,17 +25,23 @@ def reports_of(
     folder: Path,
     *options: str,
     before: Sequence[str] = (),
-    necropsy: Sequence[str] = (sys.executable, "-m", "necropsy"),
+    necropsy: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
     """The reports of a run, the command's own first. ``before`` is put in front of necropsy itself (``prlimit ...``)."""
     path = folder / "report.json"
-    words = [*before, *necropsy, "run", "--quiet", "--json", str(path), *options, "--", *command]
-    said = folder / "stderr"
-    with said.open("wb") as file:  # no pipe: a child that lives on would hold it open
-        subprocess.run(
-            words, stdin=subprocess.DEVNULL, stdout=file, stderr=file, timeout=LIMIT_S, check=False, cwd=folder
-        )
-    assert path.exists(), said.read_text(errors="replace")
+    words = ["run", "--quiet", "--json", str(path), *options, "--", *command]
+    if before or necropsy:
+        words = [*before, *(necropsy or (sys.executable, "-m", "necropsy")), *words]
+        file = (folder / "stderr").open("w+")  # no pipe: a child that lives on would hold it open
+        with file:
+            subprocess.run(
+                words, stdin=subprocess.DEVNULL, stdout=file, stderr=file, timeout=LIMIT_S, check=False, cwd=folder
+            )
+            file.seek(0)
+            said = file.read()
+    else:
+        said = warm.run(*words, cwd=folder).stderr
+    assert path.exists(), said
     reports: list[dict[str, Any]] = json.loads(path.read_text())["reports"]
     return reports
 

@@ -103,16 +103,10 @@ def test_a_failed_import_makes_the_warning_of_its_cause_an_error() -> None:
 
 
 def answering(rule: Rule[Environment], finding: Finding | None, beats: tuple[str, ...]) -> Rule[Environment]:
-    return Rule(
-        name=rule.name,
-        subject=Environment,
-        title="",
-        match=lambda _: finding,
-        page="",
-        hit="",
-        miss="",
-        beats=beats,
-    )
+    def match(_: Environment) -> Finding | None:
+        return finding
+
+    return Rule(match, name=rule.name, beats=beats)
 
 
 @pytest.mark.parametrize(("value", "is_enough"), [("16384", True), ("0x4000", True), ("0512", False), ("abc", False)])

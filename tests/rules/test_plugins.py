@@ -40,8 +40,8 @@ def _no_text(crash):
 
 
 def rule(name, match=_match, **more):
-    return Rule(**{"name": name, "subject": Crash, "title": "The flux capacitor", "match": match,
-                   "page": "A flux capacitor.\\n\\nSources\\n-------\\n- the manual", "hit": "", "miss": "", **more})
+    return Rule(match, **{"name": name, "title": "The flux capacitor",
+                          "page": "A flux capacitor.\\n\\nSources\\n-------\\n- the manual", **more})
 
 
 GOOD = rule("flux-capacitor", beats=("exit-status-only",))

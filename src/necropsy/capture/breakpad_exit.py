@@ -1,7 +1,7 @@
 """How a process ended whose minidump Breakpad or Crashpad wrote on Linux or macOS.
 
-Breakpad puts the signal's number, si_code and si_addr into the record on Linux, and the Mach exception, its code and
-its subcode on macOS (``minidump_exception_linux.h``, ``minidump_exception_mac.h``); Crashpad does the same.
+Their exception record has the signal's number, si_code and si_addr on Linux, and the Mach exception, its code and
+subcode on macOS (``minidump_exception_linux.h``, ``minidump_exception_mac.h``).
 """
 
 from __future__ import annotations

@@ -41,6 +41,11 @@ class Cores:
             file.seek(0)
             self.kept[pid, at] = file
 
+    def forget(self, pid: int) -> None:
+        """The report of this process is being written by another one, which has its own descriptors."""
+        for key in [key for key in self.kept if key[0] == pid]:
+            self.kept.pop(key).close()
+
 
 def _on_disk() -> BinaryIO:
     import tempfile
@@ -49,12 +54,7 @@ def _on_disk() -> BinaryIO:
 
 
 def _in_memory() -> BinaryIO:
-    """A file that a forked process can fill; elsewhere than on Linux nobody forks.
-
-    Raises:
-        OSError: there is no descriptor left, or neither memory nor a temporary folder for it.
-
-    """
+    """A file that a forked process can fill; only Linux forks. Raises OSError without descriptors or room."""
     if sys.platform != "linux":
         return io.BytesIO()
     try:

@@ -1,7 +1,7 @@
-"""Codes and texts as a crash: whatever people have of a death is evidence of one and the same.
+"""Merges codes and texts about one death into a crash.
 
-What a number or a text does not hold is a gap. Where a text tells of several deaths (a worker's, and then the
-launcher's), the first native one is taken: what follows it is its consequence.
+What no input has is a gap. Of several deaths (a worker's, then the launcher's) the first native one is taken: what
+follows it is its consequence.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def told(codes: Sequence[ExitCode], digests: Sequence[Digest] = ()) -> MergedCra
 
 
 def _of_one_death(pieces: Sequence[TextReport]) -> list[TextReport]:
-    """The pieces that may speak of the same death as the one that says most about how it came; it stands first."""
+    """The pieces that may be about the same death as the most informative one, which comes first."""
     natives = [piece for piece in pieces if _is_native(piece.crash)]
     if not natives:
         return list(pieces)
@@ -116,12 +116,12 @@ def _is_native(crash: Crash) -> bool:
 
 
 def _same_process(one: TextReport, other: TextReport) -> bool:
-    """Another kind of text speaks of the same process: of several that died, that one is meant."""
+    """Another kind of text about the same process: of several that died, that one is meant."""
     return one.kind != other.kind and one.crash.pid is not None and one.crash.pid == other.crash.pid
 
 
 def _is_python(crash: Crash) -> bool:
-    """It calls itself Python: the kernel's log tells of the deaths of the whole machine."""
+    """It calls itself Python: the kernel's log has the deaths of the whole machine."""
     thread = crash.crashed_thread
     names = [crash.environment.executable if crash.environment else None, thread.name if thread else None]
     return any("python" in name.lower() for name in names if name)
@@ -161,7 +161,7 @@ def _fault(pieces: Sequence[TextReport]) -> Fault | None:
 
 
 def _of_end(end: Exit | None, threads: tuple[Thread, ...] | None) -> Fault | None:
-    """The signal of the end as the fault of the stack that was shown without one: a backtrace, and then a code."""
+    """The exit's signal as the fault of a stack that was shown without one: a backtrace, and then a code."""
     if end is None or end.kind != "signaled" or end.signal not in _RAISED_BY_CODE:
         return None
     shown = any(thread.crashed and thread.frames for thread in threads or ())
@@ -172,7 +172,7 @@ _RAISED_BY_CODE = frozenset({"SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT",
 
 
 def _threads(pieces: Sequence[TextReport]) -> tuple[Thread, ...] | None:
-    """The threads of the piece that shows most of the thread that crashed, else of the one that shows most."""
+    """The threads of the piece that shows most of the crashed thread, else most at all."""
     told = [piece for piece in pieces if piece.crash.threads]
     if not told:
         return None
@@ -205,7 +205,7 @@ def _shown(crash: Crash) -> tuple[bool, bool, bool, int]:
 
 
 def _messages(digests: Sequence[Digest], pieces: Sequence[TextReport]) -> tuple[Message, ...]:
-    """The known messages of all texts; of two that read the same line, the piece's knows more of what stands below."""
+    """The known messages of all texts; of two that read the same line, the piece's knows more of what follows."""
     read = [message for piece in pieces for message in piece.crash.messages or ()]
     places = {(message.kind, message.line) for message in read}
     found = [
@@ -220,13 +220,13 @@ def _messages(digests: Sequence[Digest], pieces: Sequence[TextReport]) -> tuple[
 
 
 def _is_quoted(message: Message, digest: Digest) -> bool:
-    """The message stands in a document that a piece has read as a whole, a crash report in JSON."""
+    """The message is in a document that a piece has read as a whole, a crash report in JSON."""
     documents = (piece for piece in digest.pieces if piece.whole)
     return message.line is not None and any(one.first <= message.line <= one.last for one in documents)
 
 
 def _ending(exits: Sequence[Exit]) -> Exit | None:
-    """The first native end, else the first that is no success, else the first; of equal ones the one that says more."""
+    """The first native end, else the first failure, else the first; of equal ones the one that says more."""
     for wanted in (_crashed, _native, _failed):
         if found := next((one for one in exits if wanted(one)), None):
             return next((one for one in exits if _says_more(one, found)), found)
@@ -234,7 +234,7 @@ def _ending(exits: Sequence[Exit]) -> Exit | None:
 
 
 def _says_more(one: Exit, than: Exit) -> bool:
-    """The same status with the subcode of its fast-fail: Windows tells the two in different places."""
+    """The same status with its fast-fail subcode: Windows reports the two in different places."""
     if one.ntstatus is None or than.ntstatus is None or than.ntstatus.fast_fail is not None:
         return False
     return one.ntstatus.value == than.ntstatus.value and one.ntstatus.fast_fail is not None

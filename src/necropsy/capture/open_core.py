@@ -1,6 +1,6 @@
-"""``open``: a core of a process that died elsewhere or earlier becomes a ``Crash``, by the same readers as a live one.
+"""``open``: reads the core of a process that died elsewhere or earlier, with the readers for live processes.
 
-Kernel cores, those that systemd-coredump and apport keep, gdb's, and our own small ones; plain or compressed.
+Cores of the kernel, systemd-coredump, apport and gdb, and our own small ones; plain or compressed.
 """
 
 from __future__ import annotations
@@ -69,7 +69,6 @@ def find(pid: int, since: float, folder: Path) -> Path | None:
 
 
 def _process_of(path: Path) -> int | None:
-    """Whose core it is."""
     try:
         with _open(path) as file, _plain(file, path) as plain:
             return _parsed(plain, path)[0].pid
@@ -78,7 +77,7 @@ def _process_of(path: Path) -> int | None:
 
 
 def _written(path: Path) -> float:
-    """When, in seconds since the epoch; 0 where that cannot be seen."""
+    """Seconds since the epoch; 0 where unknown."""
     try:
         return path.stat().st_mtime
     except OSError:
@@ -93,13 +92,7 @@ def _candidates(folder: Path) -> Iterator[Path]:
 
 
 def read(path: Path, *, budget_s: float = 20.0) -> Crash:
-    """What the core shows, in the same words as the death of a supervised process; what it lacks is a gap.
-
-    Raises:
-        NoInputError: the file is missing or may not be read.
-        InputError: it is no core, or broken beyond use.
-
-    """
+    """The crash in a core; what it lacks is a gap. Raises NoInputError or, where it is not a core, InputError."""
     with _open(path) as file, _plain(file, path) as plain:
         core, data = _parsed(plain, path)
         if not core.threads:
@@ -110,7 +103,7 @@ def read(path: Path, *, budget_s: float = 20.0) -> Crash:
 
 @contextlib.contextmanager
 def _plain(file: IO[bytes], path: Path) -> Iterator[IO[bytes]]:
-    """The core unpacked, in an unnamed file where it has to be."""
+    """The core unpacked, if necessary into an unnamed file."""
     head = file.read(_HEAD)
     file.seek(0)
     if head.startswith(core_compression.ELF):
@@ -178,7 +171,7 @@ def _death(core: CoreDump, target: CoreTarget, budget_s: float) -> CrashContext:
 
 
 def _as_seen(crash: Crash) -> Crash:
-    """How it ended; and of which CPU it was, a core does not say."""
+    """The crash without what this machine's CPU says: a core does not name its own."""
     replace = msgspec.structs.replace
     if crash.instruction is not None and crash.instruction.cpu_has_feature is not None:
         crash = replace(crash, instruction=replace(crash.instruction, cpu_has_feature=None))

@@ -12,14 +12,13 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from necropsy.capture import breakpad_exit
-from necropsy.capture.process.environment_names import is_harmless
 from necropsy.capture.windows import crash_builder, exception_records
-from necropsy.capture.windows.minidump_memory import MinidumpMemory
-from necropsy.capture.windows.target import ProcessSnapshot
+from necropsy.capture.windows.target import MinidumpMemory, ProcessSnapshot
 from necropsy.errors import InputError, NoInputError
 from necropsy.formats import log, minidump
 from necropsy.formats.minidump_records import ExceptionRecord, Minidump
 from necropsy.model import Crash, Exit, Gap, Message
+from necropsy.secrets.names import is_harmless
 
 _PATTERNS = ("*.dmp", "*.mdmp")
 _MOST_LOOKED_AT = 50
@@ -59,7 +58,7 @@ def _candidates(folder: Path) -> Iterator[Path]:
 
 
 def _written(path: Path) -> float:
-    """When, in seconds since the epoch; 0 where that cannot be seen."""
+    """Seconds since the epoch; 0 where unknown."""
     try:
         return path.stat().st_mtime
     except OSError:
@@ -67,17 +66,10 @@ def _written(path: Path) -> float:
 
 
 def read(path: Path, *, images: Sequence[Path] = (), budget_s: float = 20.0) -> Crash:
-    """What the dump shows, in the same words as the death of a supervised process; what it lacks is a gap.
+    """The crash in a dump; what it lacks is a gap.
 
-    Args:
-        path: the dump.
-        images: folders with the programs and libraries of the machine that it comes from, and their PDBs.
-        budget_s: seconds that walking the stacks may take.
-
-    Raises:
-        NoInputError: the file is missing or may not be read.
-        InputError: it is no minidump, or broken beyond use.
-
+    ``images``: folders with the programs, libraries and PDBs of its machine; ``budget_s``: limit for unwinding, in
+    seconds. Raises NoInputError where it cannot be read, and InputError where it is not a usable minidump.
     """
     with _mapped(path) as data:
         try:
@@ -144,7 +136,7 @@ def _process(dump: Minidump) -> int | None:
 
 
 def _first(dump: Minidump) -> int | None:
-    """The main thread: the one that is oldest, else the one that the system lists first."""
+    """The main thread: the oldest, else the first that the system lists."""
     if not dump.threads:
         return None
     if dump.system is not None and not dump.system.is_windows:
@@ -163,7 +155,7 @@ def _told(dump: Minidump) -> ExceptionRecord | None:
 
 
 def _messages(dump: Minidump) -> Iterator[Message]:
-    """What was written into the dump in words: by the runtime's handlers, by the program for Crashpad, by procdump."""
+    """Texts in the dump: of the runtime's handlers, of the program for Crashpad, of procdump."""
     said = exception_records.of_assertion(dump.assertion) if dump.assertion is not None else None
     if said is not None:
         yield said

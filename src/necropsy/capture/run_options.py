@@ -1,13 +1,15 @@
-"""What a supervised run is asked for and what it yields."""
+"""What a supervised run is asked for; ``RunRecord`` is what it yields."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import BinaryIO, Literal, get_args
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal, get_args
 
 from necropsy.capture.core_spool import CORE_MODES
-from necropsy.model import Crash, Frame, Gap, Process
+from necropsy.model import Frame, RunRecord
+
+__all__ = ["LOG_MODES", "STACK_SIGNALS", "LogMode", "RunOptions", "RunRecord", "Said"]
 
 LogMode = Literal["auto", "probe", "tap", "pty", "pipe", "off"]
 LOG_MODES: tuple[str, ...] = get_args(LogMode)
@@ -55,8 +57,8 @@ class RunOptions:
 class Said:
     """What a process said last before it ended, where stderr was not read.
 
-    ``uncaught``: the exception that ended its Python; ``handled``: one that an ``except`` block worked at when it was
-    looked at last; ``written``: what Python wrote last; ``left``: words that were found in its memory.
+    ``uncaught``: the exception that ended its Python; ``handled``: one in an ``except`` block at the last look;
+    ``written``: what Python wrote last; ``left``: words found in its memory.
     """
 
     kind: Literal["uncaught", "handled", "written", "left"]
@@ -67,22 +69,3 @@ class Said:
     """Who called exit(3), innermost first."""
     where: str | None = None
     """Where the words were found, if that is not simply its memory."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunRecord:
-    """What was seen of a run: every process (the command's first), every native death by time, the log's end.
-
-    ``cores``: by process id and moment (``Crash.pid``, ``Crash.at``) a file at its beginning that holds an ELF core in
-    gzip.
-    """
-
-    processes: tuple[Process, ...]
-    crashes: tuple[Crash, ...] = ()
-    log_tail: str | None = None
-    gaps: tuple[Gap, ...] = field(default=())
-    timed_out: bool = False
-    cores: Mapping[tuple[int, str | None], BinaryIO] = field(default_factory=dict)
-    """An ELF core compressed by gzip for each death of which one was taken, by process and time (``Crash.at``)."""
-    ends: Mapping[int, Crash] = field(default_factory=dict)
-    """By process: of those that ended by an exit code which is not 0 what they said last, where stderr was not read."""

@@ -37,12 +37,7 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 def _told(words: list[str]) -> int:
-    """Run the command line; whatever goes wrong is one line.
-
-    Raises:
-        MemoryError: there is not even enough for that.
-
-    """
+    """Whatever goes wrong becomes one line, except a ``MemoryError``, which is raised if not even that is possible."""
     try:
         status = _main(words)
         if "necropsy.cli.commands" in sys.modules:
@@ -79,12 +74,7 @@ def _main(words: list[str]) -> int:
 
 
 def _meant(words: list[str]) -> list[str]:
-    """The command line with what is meant by a first word that is no command.
-
-    Raises:
-        click.UsageError: it is not known; the message says what to type.
-
-    """
+    """Interpret a first word that is not a command, or raise ``click.UsageError`` with the command to type."""
     from necropsy.cli.commands import cli
 
     if not words or words[0] in cli.commands or any(words[0] in param.opts for param in cli.params):

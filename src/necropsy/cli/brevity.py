@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 ALL = "necropsy.help_all"
-"""The key of ``Context.meta`` under which it is set that help is to show every option."""
+"""Key of ``Context.meta``, set if help is to show every option."""
 
 
 class BriefCommand(click.Command):

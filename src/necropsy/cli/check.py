@@ -13,8 +13,7 @@ import click
 
 from necropsy.cli.brevity import BriefCommand
 from necropsy.cli.numbers import Bytes, Whole
-from necropsy.cli.output import COLOR, FILE, deliver
-from necropsy.cli.progress import ProgressLine
+from necropsy.cli.output import COLOR, FILE, ProgressLine, deliver
 from necropsy.cli.suggestions import near
 from necropsy.console import SLOW_S
 from necropsy.reports import FORMATS, formats
@@ -91,7 +90,8 @@ def check(  # noqa: PLR0917 - click passes them by name
       necropsy check --tensorflow python --prove op.cc    call the op
       necropsy check --frames --top 20 op.so       list the largest frames
     """  # noqa: D301 - the backslash is click's mark for a paragraph that keeps its lines
-    from necropsy.checking import Asked, checked
+    from necropsy.checking import Asked, checked, missing
+    from necropsy.errors import NoInputError
     from necropsy.reports import rendered
     from necropsy.rules import page
 
@@ -130,18 +130,16 @@ def check(  # noqa: PLR0917 - click passes them by name
         deliver(lambda _color, _width: rendered(document, "sarif", pages=page), sarif_file)
     if json_file is not None:
         _write(document, json_file)
+    absent = missing(asked)
+    if absent:
+        raise NoInputError(f"there is no file {absent[0]}; the other paths were checked")
     ctx.exit(1 if any(one.severity != "note" and one.status != "refuted" for one in document.findings) else 0)
 
 
 def _repair(
     asked: Asked, out: Path | None, line: ProgressLine, watch: Callable[[int, int, str], None], *, write: bool
 ) -> None:
-    """Make the repairs, or print them; what was done goes to stderr.
-
-    Raises:
-        NecropsyError: the diff cannot be written.
-
-    """
+    """Make or print repairs, with a summary on stderr; raises ``NecropsyError`` if the diff cannot be written."""
     from necropsy.checking import repairs
     from necropsy.errors import NecropsyError
     from necropsy.reports.terminal import clean
@@ -171,7 +169,7 @@ def _repair(
 
 
 def _cache(name: str) -> Path | None:
-    """The folder for what was read of files, or for builds of ops; None where the system names none."""
+    """A cache folder for readings or builds; None if the system has none."""
     import platformdirs
 
     try:
@@ -181,12 +179,7 @@ def _cache(name: str) -> Path | None:
 
 
 def _rules(text: str | None) -> frozenset[str]:
-    """The names in a list with commas.
-
-    Raises:
-        click.UsageError: there is no such rule.
-
-    """
+    """Split at commas; raises ``click.UsageError`` for an unknown rule."""
     from necropsy.rules import audit_rules
 
     wanted = [each for each in re.split(r"[,\s]+", text or "") if each]
@@ -201,7 +194,7 @@ def _rules(text: str | None) -> frozenset[str]:
 
 def _write(document: Document, json_file: Path) -> None:
     from necropsy.errors import NecropsyError
-    from necropsy.outcome import write_json
+    from necropsy.reporting import write_json
 
     try:
         write_json(document, json_file)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from necropsy import __version__
-from necropsy.cli import check, completion, confirm, doctor, explain, kept, reports, run
+from necropsy.cli import check, completion, confirm, doctor, enable, explain, jupyter, kept, reduce, reports, run
 from necropsy.console import write
 
 
@@ -32,14 +32,16 @@ def cli(ctx: click.Context) -> None:
 for _command in (
     run.run,
     confirm.confirm,
+    reduce.reduce,
     kept.list_,
     reports.show,
     reports.open_,
     reports.attach,
+    enable.enable,
     explain.explain,
-    explain.demo,
     doctor.doctor,
     check.check,
+    jupyter.jupyter,
     kept.rules,
     kept.prune,
     completion.completion,

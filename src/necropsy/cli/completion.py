@@ -1,7 +1,4 @@
-"""What the shell offers on Tab, and ``necropsy completion``, which prints the script for the shell.
-
-Where a word can be a file, files are offered too: completion takes nothing away that the shell does by itself.
-"""
+"""Shell completion, in addition to files, and ``necropsy completion``, which prints the script for the shell."""
 
 from __future__ import annotations
 
@@ -68,15 +65,6 @@ def file_or_rule(ctx: click.Context, param: click.Parameter, incomplete: str) ->
     return [*named, CompletionItem(incomplete, type="file")]
 
 
-def examples(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The examples of ``demo``."""
-    from necropsy.demo.examples import catalogue, folder
-
-    with suppress(Exception):  # as for reports
-        return [CompletionItem(one.name) for one in catalogue(folder()).example if one.name.startswith(incomplete)]
-    return []
-
-
 def process(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The processes of this user, with their commands."""
     found = []
@@ -93,7 +81,7 @@ def process(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> li
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
-    """Print the script that makes SHELL complete commands, options, files, reports, rules, examples and processes.
+    """Print the script that makes SHELL complete commands, options, files, reports, rules and processes.
 
     \b
       eval "$(necropsy completion bash)"            in ~/.bashrc

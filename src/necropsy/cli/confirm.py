@@ -68,12 +68,7 @@ def with_limits(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def refuse_elsewhere() -> None:
-    """Experiments are Linux' own: limits of stacks, preloaded libraries, glibc's switches.
-
-    Raises:
-        NecropsyError: this is another system.
-
-    """
+    """Raise ``NecropsyError`` outside Linux, which alone has the stack limits, preloading and glibc settings needed."""
     if sys.platform != "linux":
         name = {"win32": "Windows", "darwin": "macOS"}.get(sys.platform, sys.platform)
         raise NecropsyError(f"a cause is proved by experiments on Linux only so far, not on {name}")
@@ -147,12 +142,7 @@ def options(
     op_source: Path | None = None,
     op_fixed: Path | None = None,
 ) -> Options:
-    """The options of a campaign.
-
-    Raises:
-        OptionError: one of ``scale`` and ``vary`` has not the form that it should have.
-
-    """
+    """The options of a campaign; raises ``OptionError`` if ``scale`` or ``vary`` is malformed."""
     from necropsy import proving
     from necropsy.confirm import parameter_sweep as varying
     from necropsy.confirm.campaign import Limits
@@ -180,10 +170,7 @@ def proved(
     *,
     full: bool = False,
 ) -> bool:
-    """Put the report to the test, print and keep what came out; False where nothing was run.
-
-    It goes to stderr, where the program's own output is not, unless ``out`` names a file.
-    """
+    """Run the experiments, show the result on stderr or in ``out``, and keep it; False if nothing was run."""
     from necropsy import proving
 
     found = proving.confirmed(document, wanted, _ask, _progress())
@@ -222,7 +209,7 @@ def first_then_prove(
 ) -> int:
     """``run --confirm``: the run itself, then the experiments, and the end that the run had."""
     from necropsy import proving
-    from necropsy.outcome import write_json
+    from necropsy.reporting import write_json
 
     wanted = dataclasses.replace(wanted, command=tuple(command))
     status, document, wanted = proving.first_death(words, command, wanted)

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from necropsy.cli.numbers import Seconds, Whole
-from necropsy.cli.output import deliver
-from necropsy.cli.progress import ProgressLine
+from necropsy.cli.output import ProgressLine, deliver
 from necropsy.console import SLOW_S
 from necropsy.errors import NecropsyError
 
@@ -54,13 +53,10 @@ def check(
     limit: int | None,
     timeout: float | None,
 ) -> int:
-    """Check the dataset and show what was found; the exit code: 1 after an error or a warning.
+    """Check the dataset and show the findings; exit code 1 after an error or a warning.
 
-    Raises:
-        NoInputError: there is no such interpreter, module or function.
-        InputError: it is not a dataset, or has no elements.
-        NecropsyError: the walk could not be started, or the JSON file not be written.
-
+    Raises ``NoInputError`` (no such interpreter, module or function), ``InputError`` (not a dataset, or empty), or
+    ``NecropsyError`` (the walk could not start, or the JSON file not be written).
     """
     from necropsy import validation
     from necropsy.doctor import surroundings
@@ -81,7 +77,7 @@ def check(
         bar.wipe()
     deliver(lambda color, width: rendered(document, form, color=color, width=width, pages=page), out)
     if json_file is not None:
-        from necropsy.outcome import write_json
+        from necropsy.reporting import write_json
 
         try:
             write_json(document, json_file)
@@ -91,7 +87,7 @@ def check(
 
 
 class _Bar(ProgressLine):
-    """How far the walk is, on the terminal, once it takes longer than two seconds; quiet with CI or NO_COLOR set."""
+    """Progress on the terminal after two seconds; quiet if CI or NO_COLOR is set."""
 
     def __init__(self, target: str) -> None:
         super().__init__()
@@ -99,7 +95,6 @@ class _Bar(ProgressLine):
         self._start = time.monotonic()
 
     def walked(self, progress: Progress) -> None:
-        """One line, written over the last one."""
         if time.monotonic() - self._start >= SLOW_S:
             self.show(self.line(progress))
 

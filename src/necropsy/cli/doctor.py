@@ -13,8 +13,7 @@ import click
 from necropsy.cli import dataset
 from necropsy.cli.brevity import BriefCommand
 from necropsy.cli.messages import show
-from necropsy.cli.output import deliver, with_output
-from necropsy.cli.progress import ProgressLine
+from necropsy.cli.output import ProgressLine, deliver, with_output
 from necropsy.console import say
 from necropsy.errors import NecropsyError
 
@@ -139,7 +138,7 @@ def doctor(  # noqa: PLR0917 - click passes them by name
 
 
 def _write(document: Document, json_file: Path) -> None:
-    from necropsy.outcome import write_json
+    from necropsy.reporting import write_json
 
     try:
         write_json(document, json_file)
@@ -148,7 +147,6 @@ def _write(document: Document, json_file: Path) -> None:
 
 
 def _enable_dumps(program: str, folder: str | None, *, yes: bool) -> None:
-    """Print the commands that make Windows keep dumps, or run them."""
     from necropsy.doctor import dumps
 
     if not re.fullmatch(r"[\w .+()-]{1,80}\.exe", program):
@@ -175,7 +173,7 @@ def _enable_dumps(program: str, folder: str | None, *, yes: bool) -> None:
 
 
 def _own_state() -> tuple[str | None, tuple[int, int] | None]:
-    """Why this process cannot trace a child, and the limits of the stack before the launcher raised them."""
+    """Why this process cannot trace a child, and the stack limits before the launcher raised them."""
     if sys.platform != "linux":
         return None, None
     from necropsy import launcher

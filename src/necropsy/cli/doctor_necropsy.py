@@ -46,9 +46,9 @@ def _tracing(why: str | None) -> str:
 def _stacks() -> Iterator[str]:
     install = f"{shlex.quote(sys.executable)} -m pip install"
     if find_spec("drgn") is None:
-        yield f"drgn is missing, so native stacks may have gaps; to get it where there is a wheel: {install} drgn"
+        yield f"drgn is missing, so native stacks have no source lines; where there is a wheel: {install} drgn"
     else:
-        yield "drgn reads native stacks."
+        yield "drgn adds source lines to native stacks."
     if find_py_spy() is None:
         yield f"py-spy is missing, so some Python stacks cannot be read; to get it: {install} py-spy"
     else:

@@ -1,8 +1,7 @@
-"""``explain`` and ``demo``."""
+"""``explain``."""
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,9 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from necropsy.cli import suggestions
-from necropsy.cli.completion import examples, file_or_rule
-from necropsy.cli.numbers import Whole
-from necropsy.cli.output import deliver, with_report, writable
+from necropsy.cli.completion import file_or_rule
+from necropsy.cli.output import deliver, with_report
 from necropsy.errors import InputError, NecropsyError
 
 if TYPE_CHECKING:
@@ -90,83 +88,9 @@ def _rules() -> tuple[Rule[Crash], ...]:
 
 
 def _write_explanation(document: Document, json_file: Path) -> None:
-    from necropsy.outcome import write_json
+    from necropsy.reporting import write_json
 
     try:
         write_json(document, json_file)
     except OSError as error:
         raise NecropsyError(f"cannot write {json_file}: {error.strerror or error}") from error
-
-
-@click.command(short_help="Run the TensorFlow crashes of examples/ and show what is found.")
-@click.option(
-    "--python",
-    metavar="PYTHON",
-    default=sys.executable,
-    help="The interpreter that has TensorFlow.  [default: the one that runs necropsy]",
-)
-@click.option(
-    "--confirm",
-    is_flag=True,
-    help=(
-        "Test the cause of each death: run it again with one change at a time, until the cause is confirmed and a "
-        "fix is verified. Compare the result with the catalogue. This takes about ten minutes."
-    ),
-)
-@click.option(
-    "--jobs",
-    metavar="N",
-    type=Whole(min=1),
-    default=2,
-    show_default=True,
-    help="With --confirm: how many to run in parallel.",
-)
-@click.option(
-    "--json",
-    "json_file",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    help="Write the result as JSON to FILE too.",
-)
-@click.option("--list", "only_list", is_flag=True, help="List the examples and exit.")
-@with_report
-@click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=examples)
-@click.pass_context
-def demo(  # noqa: PLR0917 - click passes them by name
-    ctx: click.Context,
-    names: tuple[str, ...],
-    python: str,
-    confirm: bool,
-    jobs: int,
-    json_file: Path | None,
-    only_list: bool,
-    form: str,
-    out: Path | None,
-    full: bool,
-) -> None:
-    """Run the TensorFlow crashes of examples/, or those that are named, and print a table.
-
-    It shows what happened, what was found, and how long the diagnosis took: from the fatal signal to the finished
-    report. It ends with 1 where anything is not as examples/catalogue.toml says.
-    """
-    from necropsy import demo as program
-
-    if json_file is not None:
-        writable(json_file, "--json")
-    wanted = program.WantedExamples(
-        names=names,
-        python=python,
-        confirm=confirm,
-        jobs=min(jobs, os.cpu_count() or 1),
-        only_list=only_list,
-        form=form,
-        to_file=out is not None and str(out) != "-",
-        full=full,
-    )
-    outcome = program.main(wanted)
-    said = outcome.said
-    if said is not None:
-        deliver(lambda _color, _width: said, out)
-    if json_file is not None:
-        deliver(lambda _color, _width: outcome.rendered("json"), json_file)
-    ctx.exit(0 if outcome.is_right else 1)

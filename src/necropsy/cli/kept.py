@@ -44,12 +44,7 @@ def list_(  # noqa: PLR0917 - click passes them by name
 
 
 def _moment(text: str) -> datetime:
-    """A time ago (``3d``) or a date.
-
-    Raises:
-        click.UsageError: it is neither.
-
-    """
+    """A date or a time ago (``3d``); raises ``click.UsageError`` if it is neither."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:

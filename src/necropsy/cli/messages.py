@@ -53,12 +53,7 @@ def tell(error: BaseException, *, command: str | None = "run") -> int:
 
 
 def show(text: str) -> None:
-    """A result on stdout.
-
-    Raises:
-        NecropsyError: it cannot be written.
-
-    """
+    """Print a result on stdout; raises ``NecropsyError`` if that fails."""
     import click
 
     try:
@@ -71,12 +66,7 @@ def show(text: str) -> None:
 
 
 def written() -> None:
-    """Flush stdout; a reader that has closed its other end wants no more.
-
-    Raises:
-        OSError: it cannot be written.
-
-    """
+    """Flush stdout, ignoring a reader that has closed its end; raises ``OSError`` if that fails."""
     if sys.stdout is None or sys.stdout.closed:
         return
     try:
@@ -86,7 +76,7 @@ def written() -> None:
 
 
 def _drop_what_is_left() -> None:
-    """Where stdout cannot be written, Python would try once more at its end, and complain in its own words."""
+    """Otherwise Python would try again at exit and print its own message."""
     try:
         sys.stdout.flush()
     except OSError:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import click
 
 from necropsy import console
 from necropsy.cli.messages import show
+from necropsy.console import SLOW_S, understands_escapes, whole_width, write
 from necropsy.errors import NecropsyError
 from necropsy.reports import FORMATS, formats
 
@@ -71,16 +74,10 @@ def with_report(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def writable(path: Path, option: str) -> Path:
-    """``path``, if a file can be written there; asked before there is anything to lose.
-
-    Raises:
-        NecropsyError: it cannot.
-        click.UsageError: it is ``-``, which is the program's stdout.
-
-    """
+    """``path`` if writable; raises ``NecropsyError``, or ``click.UsageError`` for ``-``, the program's stdout."""
     if str(path) == "-":
         raise click.UsageError(f"{option} takes a file: stdout belongs to the program; /dev/stderr works")
-    from necropsy.outcome import descriptor_of
+    from necropsy.reporting import descriptor_of
 
     if descriptor_of(path) is not None:
         return path
@@ -92,12 +89,7 @@ def writable(path: Path, option: str) -> Path:
 
 
 def writable_folder(path: Path) -> None:
-    """Nothing, if a folder can be made at ``path`` or files in it.
-
-    Raises:
-        NecropsyError: they cannot.
-
-    """
+    """Check that a folder or files in it can be made at ``path``; raises ``NecropsyError`` if not."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path):
@@ -107,12 +99,7 @@ def writable_folder(path: Path) -> None:
 
 
 def _try(path: Path) -> None:
-    """Make a file beside ``path`` and remove it: what is there now is replaced only once there is a result.
-
-    Raises:
-        OSError: it cannot be written.
-
-    """
+    """Make and remove a file beside ``path``, which only a result may replace. Raises ``OSError``."""
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     if path.exists() and not path.is_file():
@@ -122,12 +109,7 @@ def _try(path: Path) -> None:
 
 
 def deliver(render: Callable[[bool, int], str], out: Path | None) -> None:
-    """Show what ``render(color, width)`` gives on stdout, or write it to ``out``, readable by its owner only.
-
-    Raises:
-        NecropsyError: it cannot be written.
-
-    """
+    """Show ``render(color, width)`` on stdout, or write it to ``out`` for its owner only; raises ``NecropsyError``."""
     if out is None or str(out) == "-":
         show(render(*console.shape(1)))
         return
@@ -139,3 +121,32 @@ def deliver(render: Callable[[bool, int], str], out: Path | None) -> None:
     except OSError as error:
         raise NecropsyError(f"cannot write {out}: {error.strerror or error}") from error
     console.say(f"necropsy: wrote {out}")
+
+
+class ProgressLine:
+    """What a command is doing, once that takes longer than two seconds; quiet with CI or NO_COLOR set."""
+
+    def __init__(self) -> None:
+        quiet = os.environ.get("CI") or os.environ.get("NO_COLOR") or sys.stderr is None
+        self.wanted = not quiet and os.isatty(2) and understands_escapes(2)
+        self._since: dict[str, float] = {}
+        self._shown = False
+
+    def importing(self, name: str) -> None:
+        """``importing tensorflow, 5 s``."""
+        now = time.monotonic()
+        seconds = now - self._since.setdefault(name, now)
+        if seconds >= SLOW_S:
+            self.show(f"importing {name}, {seconds:.0f} s")
+
+    def show(self, text: str) -> None:
+        """Write ``text`` over the last one."""
+        self._shown = True
+        clean = "".join(char if char.isprintable() else "?" for char in text)
+        write(f"\r\x1b[K{clean[: (whole_width(2) or 80) - 1]}")
+
+    def wipe(self) -> None:
+        """Leave an empty line behind."""
+        if self._shown:
+            self._shown = False
+            write("\r\x1b[K")

@@ -81,7 +81,7 @@ def show(
 
 
 def _deliver(document: Document, form: str, out: Path | None, words: str, *, full: bool) -> None:
-    """``words`` are what necropsy was asked with, for the line that says how to see all of it."""
+    """``words``: the command line, for the hint at showing everything."""
     from necropsy.reports import rendered
     from necropsy.rules import page
 

@@ -16,22 +16,20 @@ from necropsy.cli.numbers import Seconds
 from necropsy.cli.output import COLOR, FORMAT, FULL, writable, writable_folder
 from necropsy.cli.start import RunCommand
 from necropsy.errors import NecropsyError
+from necropsy.reporting import ReportRequest
 
 _LAST = ("-m", "-c")
-"""Options of python(1)'s behind which all words are the program's."""
+"""Options of python(1) after which all words belong to the program."""
 
 
 class _Run(BriefCommand):
-    """``run``: whatever follows the command, or the module behind ``-m``, belongs to the program."""
+    """Everything after the command, or after ``-m`` and its module, belongs to the program."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         return super().parse_args(ctx, self._close_options(args))
 
     def _close_options(self, args: list[str]) -> list[str]:
-        """``-m package.module --its-option`` becomes ``-m package.module -- --its-option``, as python(1) reads it.
-
-        The same for ``-c CODE``.
-        """
+        """Turn ``-m module --option`` into ``-m module -- --option``, and ``-c CODE`` alike, as in python(1)."""
         takes_value = {
             name
             for param in self.params
@@ -225,19 +223,21 @@ def run(  # noqa: PLR0917 - click passes them by name
         )
 
     given = RunCommand(
-        command=command,
-        json_file=json_file,
-        form=form,
-        out=out,
-        full=full,
-        output=output,
-        quiet=quiet,
-        timeout=timeout,
+        ReportRequest(
+            command=command,
+            json_file=json_file,
+            form=form,
+            out=out,
+            full=full,
+            output=output,
+            quiet=quiet,
+            always=always,
+            timeout=timeout,
+        ),
         log=log,
         python_locals=python_locals,
         full_memory=full_memory,
         no_stacks_at=no_stacks_at,
-        always=always,
         debug=not no_debug,
     )
     try:
@@ -251,7 +251,7 @@ def run(  # noqa: PLR0917 - click passes them by name
 
 
 def _note(error: NecropsyError, failure: Path) -> None:
-    """Leave the error to the library call that has started us, which raises it again."""
+    """For the library call that started this process and raises the error again."""
     import json
 
     noted = {"error": type(error).__name__, "message": str(error), "hint": error.hint}

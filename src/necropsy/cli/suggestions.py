@@ -28,12 +28,7 @@ def near(word: str, known: Iterable[str]) -> str:
 
 
 def instead(words: Sequence[str], commands: Mapping[str, click.Command]) -> list[str]:
-    """The command line that ``words`` were meant to be, where the first of them is no command and no option.
-
-    Raises:
-        click.UsageError: it would run a program or is not understood; the message names the command to type.
-
-    """
+    """The intended command line for an unknown first word; raises ``click.UsageError`` with the command to type."""
     first, *rest = words
     shorthand = {"help": [*rest[:1], "--help"], "version": ["--version"], "last": ["show", "last", *rest]}
     if first in shorthand:
@@ -66,12 +61,7 @@ def misplaced(words: Sequence[str], commands: Mapping[str, click.Command]) -> st
 
 
 def refuse_options(words: Iterable[str], ctx: click.Context) -> None:
-    """For a command that takes words such as -11: one that begins with two dashes is an option all the same.
-
-    Raises:
-        click.UsageError: there is one, and the command has no such option.
-
-    """
+    """Reject words with two dashes in commands that accept words such as -11; raises ``click.UsageError``."""
     unknown = next((word for word in words if word.startswith("--")), None)
     if unknown is not None:
         options = [name for param in ctx.command.params for name in param.opts if name.startswith("--")]
@@ -79,12 +69,7 @@ def refuse_options(words: Iterable[str], ctx: click.Context) -> None:
 
 
 def refuse_url(word: str) -> None:
-    """Say what to do with a URL, which is no file.
-
-    Raises:
-        NoInputError: it is one.
-
-    """
+    """Raise ``NoInputError`` with advice if the word is a URL."""
     if _URL.match(word):
         raise NoInputError(f"{word} is a URL: download the file first, then: necropsy open FILE")
 
@@ -115,7 +100,7 @@ def _is_explained(word: str) -> bool:
 
 
 def _of_path(path: Path, words: Sequence[str]) -> list[str]:
-    """``open`` for what ``open`` reads, ``explain`` for a text; a program is not started without ``run``."""
+    """``open`` for what it can read, ``explain`` for a text; programs are only started by ``run``."""
     if path.is_dir():
         if (path / "__main__.py").exists():
             raise click.UsageError(f"to run a program: {shlex.join(['necropsy', 'run', 'python', *words])}")
@@ -213,7 +198,6 @@ def _for_file(path: Path, first: str, rest: Sequence[str], run: Sequence[str]) -
 
 
 def _programs() -> set[str]:
-    """The names of the programs in PATH."""
     found: set[str] = set()
     for folder in os.environ.get("PATH", "").split(os.pathsep)[:50]:
         try:

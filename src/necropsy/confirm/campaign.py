@@ -1,7 +1,6 @@
-"""A report's hypotheses put to the test: the unchanged program first, then one change after the other.
+"""Tests a report's hypotheses: the unchanged program first, then one change after the other.
 
-The campaign is pure but for its runner and its journal: the same outcomes give the same conclusions, so a campaign that
-was stopped goes on where it was by reading its journal again.
+Apart from its runner and journal it is pure, so a stopped campaign resumes by reading its journal again.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ from necropsy.model import (
 )
 
 FEWEST, MOST, PATIENCE_S = 10, 60, 20.0
-"""A crash that never came again is given up after ``FEWEST`` runs of the unchanged program, or as many more, up to
-``MOST``, as can be made in so many seconds: one that comes once in twenty runs stays away from ten more often than
-not."""
+"""Without another crash, ``FEWEST`` runs of the unchanged program run, then up to ``MOST`` within ``PATIENCE_S``: a
+crash that comes once in twenty runs is more likely than not to be missing from ten.
+"""
 
 
 class Trial(Protocol):
@@ -128,19 +127,18 @@ class Lab:
         self._tallied: list[tuple[Change, Tally, Trial]] = []
         self.baseline = Tally()
         self.last: Trial | None = None
-        """The run that was made last."""
         self.plain_s: float | None = None
-        """How long the shortest run of the unchanged program took, in seconds: others waited for the machine."""
+        """Seconds of the unchanged program's shortest run; others waited for the machine."""
         self.plain_cpu_s: float | None = None
-        """How much processor time the cheapest of them took, in seconds."""
+        """Seconds of processor time of the cheapest one."""
         self.plain: dict[str, float] = {}
-        """The most that was measured of the unchanged program: see ``measure``."""
+        """Maximum of each measure of the unchanged program: see ``measure``."""
         self.tried: dict[str, Outcome] = {}
-        """What came of each change that was tried so far, by its name."""
+        """Outcome of each change tried so far, by name."""
         self.again = Tally()
         """Runs of the unchanged program between the others."""
         self.lived = False
-        """It survived a run since the unchanged program was seen to die last."""
+        """It survived a run after the unchanged program last died."""
 
     @property
     def is_known(self) -> bool:
@@ -164,10 +162,7 @@ class Lab:
         return self._bench.why_fresh
 
     def run(self, name: str, change: Change, *, quick: bool = False) -> Trial | None:
-        """One more run of the experiment ``name``; None where the budget is spent.
-
-        ``quick``: in a fork, where that is safe; nothing but how it ended is known of it then.
-        """
+        """One more run, or None without budget; ``quick``: in a safe fork, which only shows how it ended."""
         if self._limits.runs is not None and sum(self._made.values()) >= self._limits.runs:
             return None
         if self._limits.budget_s is not None and self._clock() - self._began >= self._limits.budget_s:
@@ -189,10 +184,7 @@ class Lab:
                 self.plain[name] = max(self.plain.get(name, 0.0), value)
 
     def tally(self, name: str, change: Change, *, quick: bool = False) -> Tally:
-        """Run until it is decided: the crash came again, or it stayed away for as long as chance could not keep it.
-
-        A change that was tried before is not tried again, whichever study asked for it.
-        """
+        """Run each change once, until the crash came again or stayed away for too long to be chance."""
         for before, known, last in self._tallied:
             if before == change:
                 self.last = last
@@ -212,9 +204,9 @@ class Lab:
         return tally
 
     def still_dies(self) -> bool | None:
-        """Whether the unchanged program dies now as well; None where the limits do not let it be known.
+        """Whether the unchanged program still dies; None if the limits leave this open.
 
-        A crash that goes by itself, with the time of day or when a queue is empty, is not gone because of a change.
+        A crash that disappears by itself, with the time of day or an empty queue, is not gone because of a change.
         """
         for _ in range(self.enough):
             if not self.add(self.again, AGAIN, Change()):
@@ -270,7 +262,7 @@ class Campaign:
         return conclude(report, told(self._lab.baseline), results, () if again is None else (again,))
 
     def _controlled(self, result: ExperimentResult) -> tuple[ExperimentResult, bool]:
-        """What a study found, if the unchanged program still dies after it; whether it does."""
+        """The study's result if the unchanged program still dies after it; and whether it does."""
         lab = self._lab
         rests = result.proofs or any(fix.verified for fix in result.fixes)
         rests = rests or any(row.conclusive and row.runs and not row.crashed for row in result.experiments)

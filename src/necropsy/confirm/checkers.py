@@ -1,7 +1,7 @@
-"""What a checker that watched a run has written: valgrind, or ThreadSanitizer in an op that was built with it.
+"""Output of a checker that watched a run: valgrind, or ThreadSanitizer in an op that was built with it.
 
-A checker writes files of its own in the run's folder, one for each process. They are read when the run has ended, by
-the same readers and rules that read a log which somebody gives to ``necropsy explain``.
+Each process writes its own file in the run's folder. After the run, the readers and rules of ``necropsy explain`` read
+them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LOG = "{LOG}"
 """Stands for the start of the path of a checker's files in a change."""
 PREFIX = "checker"
 _MOST_CALLS = 200
-"""Lines of a watched run that are kept, the last ones: calls that unmap memory."""
+"""The last calls that unmap memory which are kept of a watched run."""
 _MOST_FILES = 64
 _LONGEST = 4 << 20
 """Bytes of one file that are read where each report is read by itself."""
@@ -44,7 +44,7 @@ _REFUSALS = (
 
 @dataclass(frozen=True)
 class Said:
-    """What a checker said of one run: the verdict on the first bad access, and who made it.
+    """A checker's verdict on the first bad access, and who made it.
 
     ``ran``: it has watched the program. ``note``: why it could not, or what it saw that does not count.
     """
@@ -55,7 +55,7 @@ class Said:
     culprit: Culprit | None = None
     note: str | None = None
     seen: Diagnosis | None = None
-    """The diagnosis of what it wrote: where in a block that was, who allocated it, and who freed it."""
+    """Its diagnosis: the place in the block, who allocated it, and who freed it."""
 
 
 def read(change: Change, place: Path, rules: Sequence[Rule[Crash]]) -> Said:
@@ -133,8 +133,8 @@ def spelled(culprit: Culprit | None) -> str | None:
 def _races(files: Sequence[Path], library: str) -> Said:
     """The first race between two accesses that are both the op's own.
 
-    What was not built with ThreadSanitizer takes and gives back locks that it does not see: a report with a stack that
-    does not begin in the op may be such a false alarm, so it does not count.
+    ThreadSanitizer does not see the locks of uninstrumented code, so a stack that begins elsewhere may be a false
+    alarm.
     """
     others = 0
     if not files:
@@ -172,7 +172,7 @@ def _reports(text: str) -> Iterator[list[ReportPart]]:
 
 
 def _of_op(parts: Sequence[ReportPart], library: str) -> tuple[Frame, Frame] | None:
-    """Who made the two accesses of a race, where both are the op's own."""
+    """Both frames, if both accesses are the op's own."""
     stacks = [part.frames for part in parts if part.role in {"access", "again"} and part.frames]
     if len(stacks) < 2:
         return None
@@ -181,7 +181,7 @@ def _of_op(parts: Sequence[ReportPart], library: str) -> tuple[Frame, Frame] | N
 
 
 def _own(stack: Sequence[Frame], library: str) -> Frame | None:
-    """The op's frame that made the access: directly, or through a function that the check stands in for."""
+    """The op's frame that made the access, directly or through an intercepted function."""
     for frame in stack:
         if Path(frame.module or "").name == library:
             return frame
@@ -200,10 +200,9 @@ def _place(frame: Frame) -> str:
 
 
 def _imported(files: Sequence[Path]) -> list[str]:
-    """The packages with native code that the program's first process imported, in the order of their first import.
+    """Packages with native code that the first process imported, in order, without Python's own.
 
-    Each line is an audit event, what it names, and for an extension module its file. Python's own modules are left out.
-    The folders that the program added to those it looks in follow, each on a line of its own.
+    Each line is an audit event, its subject, and an extension module's file. Then come the folders added to the path.
     """
     order: dict[str, bool] = {}
     places: list[str] = []

@@ -21,7 +21,7 @@ from necropsy.model import Crash
 
 _SECONDS = 300.0
 KEPT = 64
-"""Builds that are kept in one folder: those that were used last."""
+"""Most recently used builds kept in one folder."""
 _BUILT = ".built"
 _FLAGS_OF_TENSORFLOW = (
     "import json, tensorflow as tf;print(json.dumps([tf.sysconfig.get_compile_flags(), tf.sysconfig.get_link_flags()]))"
@@ -30,10 +30,7 @@ _FLAGS_OF_TENSORFLOW = (
 
 @dataclass(frozen=True)
 class Builder:
-    """Compiles ``source`` as the library ``library`` was: with TensorFlow's flags, if it is one of TensorFlow's ops.
-
-    ``python`` is the interpreter of the program; builds are kept below ``place``.
-    """
+    """Compiles ``source`` below ``place`` as ``library`` was, with the flags of ``python``'s TensorFlow for its ops."""
 
     source: Path
     library: Path
@@ -42,12 +39,7 @@ class Builder:
     _flags: dict[str, tuple[list[str], list[str]]] = field(default_factory=dict, compare=False)
 
     def of(self, source: Path | None) -> Builder | None:
-        """The builder of another source of the same library; None for None.
-
-        Raises:
-            InputError: there is no such source.
-
-        """
+        """A builder for another source of the same library, or None; raises ``InputError`` if the source is missing."""
         if source is None:
             return None
         if not source.is_file():
@@ -55,12 +47,7 @@ class Builder:
         return dataclasses.replace(self, source=source.resolve())
 
     def build(self, flags: Sequence[str]) -> Path:
-        """The library, built with ``flags`` besides those that it needs; the same bytes are not compiled twice.
-
-        Raises:
-            NecropsyError: there is no compiler, or it refuses the source.
-
-        """
+        """Build the library with more ``flags``, once for the same bytes; raises ``NecropsyError`` if it fails."""
         compiler = shutil.which(os.environ.get("CXX", "g++") if self.source.suffix != ".c" else "gcc")
         if compiler is None:
             raise NecropsyError("no C++ compiler was found")
@@ -92,7 +79,7 @@ class Builder:
             out.replace(made / _BUILT)
 
     def _said(self, words: Sequence[str]) -> bytes:
-        """What the compiler prints; it is ended where the campaign is."""
+        """The compiler's output; it is ended with the campaign."""
         keeper = [sys.executable, "-I", "-S", str(Path(__file__).with_name("subreaper.py")), str(os.getpid())]
         try:
             done = subprocess.run([*keeper, *words], capture_output=True, check=False, timeout=_SECONDS)
@@ -120,14 +107,13 @@ class Builder:
 
 @contextlib.contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    """Campaigns side by side want the same build: one compiles, the others wait."""
+    """Of concurrent campaigns with the same build, one compiles and the others wait."""
     with path.open("ab") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
 def _pruned(place: Path) -> None:
-    """Remove the builds that were not used for longest, where there are more than ``KEPT``."""
     builds = [path for path in place.iterdir() if path.is_dir() and not path.name.startswith("unfinished-")]
     if len(builds) <= KEPT:
         return
@@ -143,12 +129,7 @@ def _pruned(place: Path) -> None:
 
 
 def builder(source: Path, crash: Crash, command: Sequence[str], place: Path) -> Builder:
-    """How to build ``source`` again as the library that the crash was in, or that the command names.
-
-    Raises:
-        InputError: there is no such source, or no such library can be told.
-
-    """
+    """The builder of the library that the crash was in or the command names; raises ``InputError`` if there is none."""
     if not source.is_file():
         raise InputError(f"--op-source {source}: there is no such file")
     named = [Path(word) for word in command if word.endswith(".so") and Path(word).is_file()]

@@ -1,7 +1,7 @@
-"""What the results of all experiments say: of each diagnosis its status, who did it, and which advice was tried.
+"""Combines all results: each diagnosis's status and culprit, and which advice was tried.
 
-Where the verdict is not confirmed and another diagnosis is, that one is the verdict: it is what was seen to hold. So is
-what was seen to lead to the death: a pointer is garbage because a block was overrun before.
+Another confirmed diagnosis replaces an unconfirmed verdict. So does a confirmed cause, such as the overrun that made a
+pointer invalid.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SHOWN = {
     "conflicting-libraries": "Which libraries are loaded, and in which order, decides",
     "allocation-failed": "It was refused memory, and did not ask whether it got it",
 }
-"""What an experiment shows of these: less than who has seen the race, or the two copies of one library."""
+"""An experiment shows less than observing the race, or the two copies of one library."""
 
 
 CAUSES = frozenset(
@@ -31,7 +31,7 @@ CAUSES = frozenset(
 SIGNS = frozenset(
     {"invalid-read", "invalid-write", "bad-jump", "abort", "python-without-gil", "deliberate-trap", "damaged-object"}
 )
-"""What that damage looks like where it is noticed, which chance decides: these describe the death, not its cause."""
+"""Symptoms of that damage, which chance decides: they describe the death, not its cause."""
 _ADVICE = {
     "stack-smash": "In {who}, compare each index and length with the size of the local array that is written.",
     "buffer-overflow-fortify": "In {who}, compare each length with the size of the array that is written.",
@@ -48,18 +48,18 @@ class ExperimentResult:
 
     experiments: tuple[Experiment, ...]
     proofs: Mapping[str, bool] = field(default_factory=dict)
-    """For each rule of which it says something: whether it holds."""
+    """For each rule it speaks of: whether it holds."""
     fixes: tuple[Fix, ...] = ()
     culprit: Culprit | None = None
-    """Who did it, where a check saw it being done."""
+    """The culprit, if a check saw the act."""
     evidence: tuple[Evidence, ...] = ()
-    """What was measured or seen besides, for the diagnosis that it speaks of."""
+    """Further measurements and observations for its diagnosis."""
     summary: str | None = None
-    """What happened, for a diagnosis that it proves, where that is more than was known before."""
+    """What happened, if more is known than before, for a diagnosis that it proves."""
     instead: Diagnosis | None = None
-    """The diagnosis that it proves, where that is not the one that was tested."""
+    """The diagnosis it proves, if not the tested one."""
     is_cause: bool = False
-    """``instead`` is what led to the death that was tested, which happened as it was said."""
+    """``instead`` led to the tested death, which happened as diagnosed."""
 
 
 def conclude(
@@ -68,10 +68,7 @@ def conclude(
     results: Sequence[tuple[frozenset[str], ExperimentResult]],
     last: tuple[Experiment, ...] = (),
 ) -> Report:
-    """The report with what ``results`` say, each with the rules that it speaks of.
-
-    ``first``: the runs of the unchanged program; ``last``: those of it between the others.
-    """
+    """The report with ``results`` and the rules each concerns; ``first``, ``last``: runs of the unchanged program."""
     if report.verdict is None:
         return report
     known = {report.verdict.rule, *(one.rule for one in report.alternatives)}
@@ -97,9 +94,9 @@ def conclude(
 
 
 def _with_its_signs(verdict: Diagnosis, others: list[Diagnosis]) -> tuple[Diagnosis, list[Diagnosis]]:
-    """The verdict and its rivals. Of proved damage to memory the signs are no rivals: nothing could refute one.
+    """Symptoms of proved memory damage are not rivals, because nothing could refute one.
 
-    Their experiments become the verdict's. A sign that was itself proved or refuted stays: that says something.
+    Their experiments become the verdict's. A symptom that was itself proved or refuted stays.
     """
     if verdict.status != "confirmed" or verdict.rule not in CAUSES:
         return verdict, others
@@ -119,9 +116,9 @@ def proved_instead(
     *,
     fixes: tuple[Fix, ...] = (),
 ) -> Diagnosis:
-    """The diagnosis of ``rule``, which only ``experiment`` speaks for: ``claim`` says how the program lives in it.
+    """The diagnosis of ``rule``, supported by ``experiment`` alone; ``claim`` says how the program survives in it.
 
-    Its summary says no more than that shows; ``fixes``: what to do about that.
+    Its summary claims no more than that; ``fixes``: matching advice.
     """
     shown = _SHOWN.get(rule, title)
     seen = f"{experiment.crashed} of {experiment.runs} runs died"
@@ -150,9 +147,9 @@ def judged(
     results: Sequence[tuple[frozenset[str], ExperimentResult]],
     last: tuple[Experiment, ...] = (),
 ) -> Diagnosis:
-    """The diagnosis with its experiments, ``first`` and ``last`` of them the runs of the unchanged program.
+    """The diagnosis with its experiments; ``first`` and ``last`` are runs of the unchanged program.
 
-    ``results``: each with the rules of which it says something. One refutation outweighs every proof.
+    ``results``: each with the rules it concerns. One refutation outweighs every proof.
     """
     mine = [result for rules, result in results if diagnosis.rule in rules]
     if not mine:
@@ -180,7 +177,7 @@ def judged(
 
 
 def _named(known: Culprit | None, seen: Culprit | None) -> Culprit | None:
-    """Who a check saw doing it, rather than who noticed it; the line of Python that led there stays."""
+    """Prefer who did it to who noticed it, and keep the Python line that led there."""
     if known is None or seen is None or seen.source is None:
         return seen if known is None else known
     return msgspec.structs.replace(
@@ -189,7 +186,7 @@ def _named(known: Culprit | None, seen: Culprit | None) -> Culprit | None:
 
 
 def _verified(fixes: Sequence[Fix], tried: Sequence[Fix]) -> tuple[Fix, ...]:
-    """The advice, each with what its trial said; what was tried and works stands first, what did not help last."""
+    """Advice with its trials' results: what works first, what did not help last."""
     by_text = {fix.text: fix for fix in tried}
     told_of = [by_text.pop(fix.text, fix) for fix in fixes]
     # What the experiments found out is more than what was said before them.

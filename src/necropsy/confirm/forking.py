@@ -32,12 +32,7 @@ class UnsafeError(NecropsyError):
 
 
 class ForkServer:
-    """The interpreter of ``command``, waiting with its imports done.
-
-    Raises:
-        UnsafeError: the command is no script of Python's, its imports fail, or they start threads.
-
-    """
+    """The interpreter, imports done; raises ``UnsafeError`` if there is no script, or imports fail or start threads."""
 
     def __init__(self, command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> None:
         options, self.script = script_of(command, folder)
@@ -109,12 +104,7 @@ class ForkServer:
 
 
 def script_of(command: Sequence[str], folder: Path) -> tuple[list[str], str]:
-    """The interpreter's options and the script of ``python [OPTIONS] SCRIPT ...``.
-
-    Raises:
-        UnsafeError: it is a command of another form.
-
-    """
+    """Split ``python [OPTIONS] SCRIPT ...`` into options and script; raises ``UnsafeError`` for other forms."""
     if not Path(command[0]).name.startswith("python"):
         raise UnsafeError(f"{command[0]} is not a Python interpreter")
     place = 1

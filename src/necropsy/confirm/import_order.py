@@ -1,9 +1,8 @@
-"""Which two imports do not go together, and whether the other order lives.
+"""Finds two imports that conflict, and whether the other order survives.
 
-The program is watched once: Python's audit events (PEP 578) name each import and each shared library that it loads, so
-the packages with native code are known in the order in which the program takes them. Then they are imported alone, in
-that order; where that dies too, the list is made smaller until nothing can be left out ("delta debugging": Zeller and
-Hildebrandt, IEEE TSE 28(2), 2002). Where the imports alone live, each package is tried as the first one of the program.
+One watched run gives the packages with native code in import order, from Python's audit events (PEP 578). They are then
+imported alone; if that dies too, the list is minimised ("delta debugging": Zeller and Hildebrandt, IEEE TSE 28(2),
+2002). If the imports alone survive, each package is tried as the program's first.
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ from necropsy.model import Change, Crash, Evidence, Experiment, Fix
 
 CONFLICT = "conflicting-libraries"
 RULES = frozenset({CONFLICT, "duplicate-openmp", "static-tls-exhausted", "protobuf-mismatch"})
-"""The verdicts that say that two libraries do not go together, or that one came too late."""
+"""Verdicts about two conflicting libraries, or one loaded too late."""
 MOST = 40
-"""Runs at the most: a list of 30 is halved five times, and each of the two that are left is run alone."""
+"""Maximum runs: a list of 30 is halved five times, and each of the remaining two runs alone."""
 _CLASH = 4
-"""So many imports that die together tell something; more were not made fewer in the runs that there are."""
+"""More imports that die together than this say nothing: the runs did not suffice to reduce them."""
 _FIRST = 4
-"""Packages that are tried as the first one of the program, from the last on."""
+"""Packages tried as the program's first, from the last one on."""
 _REFUSED = frozenset({None, "python-exception", "exit-status-only"})
-"""What a run is judged as in which an import raised an exception, where the program itself died of something else."""
+"""Verdicts on a run in which an import raised, if the program died of something else."""
 _ALONE = "one of them cannot be imported alone"
 _NAME = re.compile(r"[A-Za-z_]\w*$")
 WATCH = f"""
@@ -55,16 +54,16 @@ sys.addaudithook(note)
 
 @dataclass(frozen=True)
 class ImportOrder:
-    """The imports of the program: alone, fewer of them, in another order.
+    """The program's imports alone, fewer of them, and in another order.
 
-    ``places`` are the folders in which the program's own modules are; ``title`` is that of the rule on conflicts.
+    ``places``: folders of the program's own modules; ``title``: that of the rule on conflicts.
     """
 
     rule: str
     places: Sequence[str]
     title: str = ""
     wanted: Sequence[str] = ()
-    """What the script imports, as its text says: the program may have died before it came to the last of them."""
+    """The script's imports in its text; the program may have died before the last ones."""
     shares: frozenset[str] = frozenset({CONFLICT})
 
     @property
@@ -104,7 +103,7 @@ class ImportOrder:
         return self._first(lab, packages, row)
 
     def _least(self, lab: Lab, trials: _Alone, packages: Sequence[str]) -> ExperimentResult:
-        """The imports alone die: the fewest of them that do, and these in the other order."""
+        """If the imports alone die: the smallest such set, and these in the other order."""
         least = minimal(packages, trials.dies)
         said = "; ".join(f"import {name}" for name in least)
         if len(least) == 1:
@@ -130,7 +129,7 @@ class ImportOrder:
         return self._proved(rows, fixes, evidence, claim)
 
     def _before(self, lab: Lab, trials: _Alone, packages: Sequence[str], name: str) -> ExperimentResult:
-        """One import dies alone: does it live after another one, which the program may have wanted to make later?"""
+        """If one import dies alone: whether it survives after another one."""
         row = self._row(f"import {name}", trials.of([name]), "it dies without any other package")
         after = [one for one in self.wanted if one not in packages]
         others = [*after, *(one for one in packages if one != name)]
@@ -149,7 +148,7 @@ class ImportOrder:
         return ExperimentResult(tuple(rows))
 
     def _first(self, lab: Lab, packages: Sequence[str], row: Experiment) -> ExperimentResult:
-        """The imports alone live: what comes of the program where another one is the first."""
+        """If the imports alone survive: whether the program does with another import first."""
         rows = [row]
         for name in list(reversed(packages[1:]))[:_FIRST]:
             fix, tried = self._verified(lab, name, packages[0])
@@ -170,7 +169,6 @@ class ImportOrder:
         return ExperimentResult(tuple(rows), {CONFLICT: True}, fixes, evidence=evidence, instead=found)
 
     def _verified(self, lab: Lab, first: str, before: str) -> tuple[Fix, Experiment]:
-        """The program itself, with ``first`` imported before all others."""
         change = Change(at_start=(_statements(self.places, [first]),))
         tally = lab.tally(f"import {first} first", change)
         lives = _lives(lab, tally)
@@ -196,7 +194,7 @@ class ImportOrder:
 
 @dataclass
 class _Alone:
-    """Imports with nothing else of the program; each list is tried once."""
+    """Imports and nothing else of the program; each list is tried once."""
 
     lab: Lab
     places: Sequence[str]
@@ -218,12 +216,12 @@ class _Alone:
         return self._known[key]
 
     def dies(self, names: Sequence[str]) -> bool:
-        """They die together; that one cannot be imported by itself is another matter."""
+        """A package that cannot be imported by itself does not count."""
         return bool(self.of(names).crashed) and tuple(names) not in self._refused
 
 
 def _statements(places: Sequence[str], names: Sequence[str]) -> str:
-    """Python that imports ``names``; an import that is refused ends it as it would have ended the program."""
+    """A failing import ends it as it would have ended the program."""
     imports = "\n".join(f"    import {name}" for name in names)
     return (
         f"import os, sys, traceback\n_before = list(sys.path)\nsys.path[:0] = {list(places)!r}\ntry:\n{imports}\n"
@@ -274,7 +272,7 @@ def study(rule: str, crash: Crash, command: Sequence[str], title: str) -> Import
 
 
 def _wanted(script: Path) -> tuple[str, ...]:
-    """The packages that a script imports at its top level, without Python's own; none where it cannot be read."""
+    """Without Python's own; none if the script cannot be read."""
     try:
         tree = ast.parse(script.read_bytes())
     except (OSError, SyntaxError, ValueError):

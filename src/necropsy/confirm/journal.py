@@ -1,7 +1,6 @@
-"""What a campaign has found so far, kept in its folder: a campaign that was stopped goes on where it was.
+"""A campaign's findings so far, kept in its folder: a stopped campaign continues from there.
 
-One line of JSON for each run, written when the run has ended; a line that was cut in the middle is a run that is made
-again. The folder is locked while a campaign works in it.
+Each completed run is one line of JSON; a truncated line is run again. The folder is locked while a campaign uses it.
 """
 
 from __future__ import annotations
@@ -44,10 +43,7 @@ class Entry:
 class Journal:
     """The runs of one campaign in ``folder`` (0700), for ``key``: what is run, and what is looked for.
 
-    Raises:
-        NecropsyError: another campaign works in the folder.
-        OSError: the folder cannot be made or written.
-
+    Raises ``NecropsyError`` if another campaign uses the folder, and ``OSError`` if it cannot be made or written.
     """
 
     def __init__(self, folder: Path, key: str) -> None:
@@ -85,7 +81,7 @@ class Journal:
 
 
 def _read(path: Path, key: str) -> dict[tuple[str, int], Entry]:
-    """The runs of a journal that was kept for the same campaign; none of another's, none that is damaged."""
+    """Only runs of the same campaign, without damaged lines."""
     known: dict[tuple[str, int], Entry] = {}
     for place, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines()):
         try:
@@ -119,7 +115,7 @@ def _as(kind: type[_Kind], value: object) -> _Kind | None:
 
 
 def _why(run: TrialRun) -> str | None:
-    """Why a checker could not watch the run, or what it says besides."""
+    """Why a checker could not watch the run, or its note."""
     return run.said.note if run.said is not None else None
 
 
@@ -176,6 +172,7 @@ class Journaled:
         return entry
 
     def close(self) -> None:
-        """End the interpreter that is forked."""
+        """End the processes that are forked."""
+        self._runner.close()
         if self._forks is not None:
             self._forks.close()

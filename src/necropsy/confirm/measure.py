@@ -50,10 +50,7 @@ def of_run(run: TrialRun) -> dict[str, float]:
 
 
 def verdict_of(run: TrialRun) -> tuple[str | None, str | None]:
-    """The rule of the verdict on the run's death, and who did it by that verdict, each None where it is not known.
-
-    Of a run that a checker watched, only what the checker saw counts: how it then ends is how the checker ends it.
-    """
+    """Rule and culprit of the verdict on the run's death, or None; if a checker watched it, by the checker alone."""
     if run.said is not None:
         return run.said.rule, run.said.where
     verdict = run.report.verdict if run.report is not None else None

@@ -1,9 +1,8 @@
-"""How much memory the program needs, against how much it is allowed.
+"""How much memory the program needs and how much it may use.
 
-A limit of the shell's (RLIMIT_AS, RLIMIT_DATA: setrlimit(2)) is lifted, where the hard limit lets it be; one that the
-program sets itself is made larger as it sets it (``preload/own_memory.c``). The run that then lives says how much was
-needed. The limit of a control group is not ours to lift: there the program is run with
-smaller inputs, where ``--scale`` says which number makes them smaller, and what it needs is told from two of them.
+A limit of the shell (RLIMIT_AS, RLIMIT_DATA: setrlimit(2)) is lifted if the hard limit permits; one that the program
+sets is raised as it is set (``preload/own_memory.c``). A surviving run then shows the need. Limits of control groups
+cannot be lifted: two runs with smaller inputs (``--scale``) show the need instead.
 """
 
 from __future__ import annotations
@@ -23,28 +22,25 @@ RULES = frozenset({ALLOCATION, KILLED})
 SYMPTOMS = frozenset(
     {"abort", "bad-jump", "check-failed", "invalid-read", "invalid-write", "null-dereference", "uncaught-cpp-exception"}
 )
-"""What a program ends as that was refused memory and did not ask, or that was given the wrong library."""
+"""How unchecked failed allocations, or the wrong library, make a program end."""
 HEADROOM = 1.25
 _MIB = 1 << 20
 _BY_ITSELF = ", which the program or the script that starts it sets,"
 _SMALLER = (4, 16, 64, 256)
-"""Parts of the range of a number that are tried, until one input is small enough."""
+"""Fractions of a number's range that are tried until the input is small enough."""
 
 
 @dataclass(frozen=True)
 class Lifted:
-    """The limits on the address space and on the data segment are lifted.
-
-    ``limits``: bytes that are allowed, by ``address space`` and ``data segment``; what is not limited is not there.
-    """
+    """Lifts address space and data segment limits; ``limits``: permitted bytes by these names, if limited."""
 
     rule: str
     limits: Mapping[str, int]
     shares: frozenset[str] = frozenset()
     title: str = ""
-    """That of the rule on memory that was refused, where ``rule`` is another one."""
+    """The title of the memory rule, if ``rule`` is another one."""
     own: bool = False
-    """The program has set these limits itself, or what starts it has: it is made to allow itself more."""
+    """The program or its launcher has set these limits: its own call is changed."""
 
     @property
     def text(self) -> str:
@@ -53,7 +49,7 @@ class Lifted:
         return f"the limit {allowed}{_BY_ITSELF if self.own else ''} is lifted"
 
     def _change(self, octets: int) -> Change:
-        """A limit on the address space of so many bytes; -1: none."""
+        """Address space limit in bytes; -1: none."""
         return Change(own_memory=octets) if self.own else Change(address_space=octets, data_limit=-1)
 
     @property
@@ -113,10 +109,7 @@ class Lifted:
         return ExperimentResult(tuple(rows), {self.rule: False, ALLOCATION: True}, fixes, evidence=seen, instead=found)
 
     def _refused(self, lab: Lab, lifted: Tally) -> ExperimentResult:
-        """The limit cannot be lifted: whether the program runs into it can be seen all the same.
-
-        What is refused is written down by a preloaded library; it proves nothing, since a refusal may be handled well.
-        """
+        """If the limit stays, a preloaded library records refusals; they may be handled, so they prove nothing."""
         row = self._row("no-memory-limit", self.text, lifted, None, conclusive=False)
         trial = lab.run("refused-memory", Change(checker="memory"))
         if trial is None or trial.outcome not in {"same", "another"}:
@@ -176,10 +169,7 @@ class Lifted:
 
 @dataclass(frozen=True)
 class Measured:
-    """What a program needs that was killed because memory ran out, by smaller inputs.
-
-    ``allowed``: bytes, None where that is not known.
-    """
+    """The need of a program killed when memory ran out, from smaller inputs; ``allowed``: bytes, or None if unknown."""
 
     rule: str
     allowed: int | None
@@ -309,10 +299,7 @@ def study(crash: Crash, rule: str, scales: Sequence[Scale] = ()) -> Lifted | Mea
 
 
 def refused(rule: str, environment: Environment, title: str) -> Lifted | None:
-    """The study of a death that may come of memory that was refused and not asked for; None where there was no limit.
-
-    ``environment`` has the limits that the process had at its death.
-    """
+    """The study of a death by refused memory, given the dead process's limits; None if there was no limit."""
     ours = _limits()
     if ours:
         return Lifted(rule, ours, frozenset({ALLOCATION}), title)
@@ -321,14 +308,14 @@ def refused(rule: str, environment: Environment, title: str) -> Lifted | None:
 
 
 def _own(environment: Environment | None) -> dict[str, int]:
-    """The limits that the process had at its death, where we have none: it has set them itself."""
+    """Limits at death that this process lacks: the program has set them itself."""
     limits = (environment.limits if environment is not None else None) or {}
     names = {"address space": "RLIMIT_AS", "data segment": "RLIMIT_DATA"}
     return {what: limits[name] for what, name in names.items() if limits.get(name, -1) >= 0}
 
 
 def _limits() -> dict[str, int]:
-    """The soft limits of this process, which the runs take over, in bytes."""
+    """Soft limits in bytes, which the runs inherit."""
     kinds = (("address space", resource.RLIMIT_AS), ("data segment", resource.RLIMIT_DATA))
     found = {what: resource.getrlimit(kind)[0] for what, kind in kinds}
     return {what: octets for what, octets in found.items() if octets != resource.RLIM_INFINITY}

@@ -14,7 +14,7 @@ from necropsy.errors import OptionError
 from necropsy.model import Change, Evidence, Experiment
 
 PRECISION = 0.001
-"""The threshold of a size is known to so much of itself, and to 1 at the best."""
+"""Relative precision of a size's threshold; at least 1."""
 _NAME = r"[A-Za-z_]\w*"
 
 
@@ -139,9 +139,9 @@ _AGREES = 0.1
 
 
 def _filled(measures: Mapping[str, float], number: int) -> str | None:
-    """What is reached with ``number``, where a recursion fills the stack: so many levels of so many bytes.
+    """If a recursion fills the stack with ``number``: so many levels of so many bytes.
 
-    One of the number need not be one level: a compiler may put two into one frame, an image has the square of its side.
+    One step of the number may not be one level: a compiler may merge two, and an image has the square of its side.
     """
     per_level, size, used = (measures.get(name) for name in ("per_level", "size", "used"))
     if not per_level or not size or used is None or used < FULL * size:
@@ -154,12 +154,7 @@ def _filled(measures: Mapping[str, float], number: int) -> str | None:
 
 
 def scale(text: str) -> Scale:
-    """``DEPTH=1..1000000``.
-
-    Raises:
-        OptionError: it has another form, or an empty range.
-
-    """
+    """Parse ``DEPTH=1..1000000``; raises ``OptionError`` for another form or an empty range."""
     match = re.fullmatch(rf"({_NAME})=(\d+)\.\.(\d+)", text)
     if match is None or int(match[2]) >= int(match[3]):
         raise OptionError(f"--scale {text}: expected NAME=LO..HI, with two whole numbers, such as DEPTH=1..1000000")
@@ -167,12 +162,7 @@ def scale(text: str) -> Scale:
 
 
 def vary(text: str) -> ParameterSweep:
-    """``MODE=graph,eager`` or ``ENV:OMP_NUM_THREADS=1,2``.
-
-    Raises:
-        OptionError: it has another form.
-
-    """
+    """Parse ``MODE=graph,eager`` or ``ENV:OMP_NUM_THREADS=1,2``; raises ``OptionError`` for another form."""
     match = re.fullmatch(rf"(ENV:)?({_NAME})=(.+)", text)
     if match is None:
         raise OptionError(f"--vary {text}: expected NAME=a,b,c or ENV:NAME=a,b,c")

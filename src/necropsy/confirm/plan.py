@@ -15,10 +15,9 @@ from necropsy.rule import Rule
 def planned(
     report: Report, rules: Sequence[Rule[Crash]], scales: Sequence[Scale] = (), general: Sequence[Proposal] = ()
 ) -> tuple[Study, ...]:
-    """The experiments of the verdict, then of its rivals; a stack's sizes are tried once for all rules on stacks.
+    """The experiments of the verdict, then of its rivals; stack sizes are tried once for all rules on stacks.
 
-    ``scales``: the numbers in the command that the user lets be changed; ``general``: what is proposed for the verdict,
-    whichever it is.
+    ``scales``: numbers in the command that may change; ``general``: proposals for any verdict.
     """
     by_name = {rule.name: rule for rule in rules}
     found: list[Study] = []
@@ -60,10 +59,7 @@ def _planned(rule: str, proposal: Proposal, by_name: Mapping[str, Rule[Crash]]) 
 
 
 def _once(studies: Sequence[Study]) -> list[Study]:
-    """The studies without a second one of the same change for the same rule.
-
-    Where two rules propose the same change, both stay: the lab makes its runs once, and each reads them in its own way.
-    """
+    """Drop repeated studies for one rule; two rules may share a change, which the lab runs once."""
     kept: list[Study] = []
     known: list[tuple[str, Change]] = []
     for study in studies:

@@ -20,7 +20,6 @@ class Planned:
     proposal: Proposal
     shares: frozenset[str] = frozenset()
     title: str = ""
-    """That of the rule ``proposal.otherwise``."""
 
     @property
     def text(self) -> str:

@@ -59,12 +59,7 @@ class Builds:
                 self._jobs[flags] = self._pool.submit(self.builder.build, flags)
 
     def get(self, flags: Flags) -> Path:
-        """The build with ``flags``, when it is finished.
-
-        Raises:
-            NecropsyError: it cannot be made.
-
-        """
+        """The finished build with ``flags``; raises ``NecropsyError`` if it cannot be made."""
         self.order([flags])
         return self._jobs[flags].result()
 
@@ -84,7 +79,7 @@ class Rebuild:
     shares: frozenset[str] = frozenset()
     corrected: Builder | None = None
     titles: Mapping[str, str] = field(default_factory=dict, compare=False)
-    """Of the rules that a check may prove instead."""
+    """Titles of rules that a check may prove instead."""
     _builds: dict[Builder, Builds] = field(default_factory=dict, compare=False)
     _done: dict[str, tuple[Experiment, Tally]] = field(default_factory=dict, compare=False)
 
@@ -98,7 +93,7 @@ class Rebuild:
 
     @property
     def _wanted(self) -> tuple[Flags, ...]:
-        """Those that say most come first, in case the budget ends. Of a full stack no check knows more."""
+        """Most informative first, in case the budget ends. For a full stack, no check adds anything."""
         levels = tuple((level,) for level in LEVELS)
         return levels if self.rule in STACK else (SANITIZED, CHECKED, *levels)
 
@@ -143,7 +138,7 @@ class Rebuild:
         return result if seen is None or seen.culprit is None else self._named(result, seen)
 
     def _named(self, result: ExperimentResult, seen: Trial) -> ExperimentResult:
-        """The result, with what the first check that fired has seen: who did it, and of what the death was a sign."""
+        """Add what the first firing check saw: who did it, and what the death was a symptom of."""
         rule, claim = seen.rule or "", "the first wrong access that the compiler's checks saw"
         said = rule + (f", {seen.where}" if seen.where else "")
         first = Evidence(claim=claim, seen=said, where="the run of the op built with them")
@@ -155,7 +150,7 @@ class Rebuild:
         return dataclasses.replace(result, proofs=proofs, evidence=evidence, instead=found, is_cause=True)
 
     def _levels(self, tallies: Mapping[Flags, Tally]) -> tuple[Evidence, ...]:
-        """At which levels of optimisation it dies, where that is not all one."""
+        """The optimisation levels at which it dies, if they differ."""
         dies = [flags[0] for flags, one in tallies.items() if len(flags) == 1 and one.crashed]
         lives = [flags[0] for flags, one in tallies.items() if len(flags) == 1 and not one.crashed]
         if not (dies and lives):
@@ -164,7 +159,7 @@ class Rebuild:
         return (Evidence(claim="the level of optimisation decides", seen=seen, where="the op built at each"),)
 
     def _undefined(self, lab: Lab) -> tuple[Experiment, tuple[Evidence, ...]]:
-        """Where the level of optimisation decides, what it does may be undefined: the first place where it is."""
+        """If the optimisation level decides, behaviour may be undefined: find the first such place."""
         row, rule, _tally = self._one(lab, UNDEFINED)
         seen = lab.last.seen if lab.last is not None and rule == "sanitizer-report" else None
         if seen is None:
@@ -179,7 +174,7 @@ class Rebuild:
         )
 
     def _by_level(self, tallies: Mapping[Flags, Tally]) -> list[Fix]:
-        """The levels at which less stack is enough. Memory that is damaged is so at every level, noticed or not."""
+        """Levels that need less stack. Damaged memory is damaged at every level, noticed or not."""
         lives = [" ".join(flags) for flags, one in tallies.items() if not one.crashed]
         if self.rule not in STACK or not lives or len(lives) == len(tallies):
             return []
@@ -192,9 +187,9 @@ class Rebuild:
     def _by_source(
         self, lab: Lab, corrected: Builder, tallies: Mapping[Flags, Tally]
     ) -> tuple[list[Experiment], list[Fix]]:
-        """The corrected source, where the old one dies: under the sanitizer, and as the library was built.
+        """Test the corrected source if the old one dies: with the sanitizer, and as the library was built.
 
-        What the sanitizer sees each time is gone when it was missed twice, however seldom the plain program dies.
+        The sanitizer sees damage each time, so two clean runs suffice, however rarely the plain program dies.
         """
         died = [flags for flags, one in tallies.items() if one.crashed]
         plain = [flags for flags in died if flags != SANITIZED]
@@ -225,7 +220,7 @@ class Rebuild:
     def _one(
         self, lab: Lab, flags: Flags, corrected: Builder | None = None, enough: int | None = None
     ) -> tuple[Experiment, str | None, Tally | None]:
-        """One build of the old source, or of ``corrected``, which has to live through ``enough`` runs."""
+        """One build of the old source, or of ``corrected``, which must survive ``enough`` runs."""
         builder = corrected or self.builder
         mark = "" if corrected is None else f" from {corrected.source.name}"
         name = "op " + " ".join(flags) + mark
@@ -278,7 +273,7 @@ class Rebuild:
         return row, rule, tally
 
     def _tally(self, lab: Lab, name: str, change: Change, flags: Flags, enough: int | None) -> Tally:
-        """As many runs as say something: damage that is not noticed is damage all the same."""
+        """Enough runs, because damage can go unnoticed."""
         if self.rule in STACK and enough is None:
             return lab.tally(name, change)
         # What dies every time is known to live after a second run; what dies now and then is asked what it shows once.
@@ -301,7 +296,7 @@ class Rebuild:
         return tally
 
     def _known(self, lab: Lab, change: Change) -> tuple[Experiment, Tally] | None:
-        """What is known of the same bytes under the same variables: from another build, or from the library itself."""
+        """A known result for the same bytes and variables, from another build or the original library."""
         if not self._done and lab.is_known:
             first = told(lab.baseline)
             own = Change(library=(str(self.builder.library), str(self.builder.library)))
@@ -323,7 +318,7 @@ class Rebuild:
 
 
 def _digest(change: Change) -> str:
-    """The same for the same bytes, loaded under the same variables."""
+    """Identifies the bytes together with the variables."""
     built = Path(change.library[1]).read_bytes() if change.library is not None else b""
     return hashlib.sha256(built + repr((change.preload, change.environment)).encode()).hexdigest()
 
@@ -336,7 +331,7 @@ def _words(tally: Tally, rule: str | None, where: str | None) -> str:
 
 
 def _frame(rule: str, measures: Mapping[str, float]) -> str | None:
-    """What a level of the recursion takes of the stack, or else the largest frame."""
+    """Stack bytes of one recursion level, or else the largest frame."""
     each, largest = measures.get("per_level"), measures.get("largest")
     if rule not in STACK:
         return None

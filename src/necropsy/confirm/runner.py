@@ -18,27 +18,27 @@ from importlib.resources import files
 from pathlib import Path
 
 from necropsy import launcher, serialize
-from necropsy.confirm import checkers
+from necropsy.confirm import checkers, subreaper
 from necropsy.confirm.checkers import LOG, Said
+from necropsy.confirm.warm_start import WarmStart, WarmStartError
 from necropsy.consequences import command_of
 from necropsy.errors import NecropsyError
 from necropsy.model import Change, Crash, Document, Outcome, Report
 from necropsy.rule import Rule
 
 _GRACE_S = 120
-"""More than the program's time limit: capturing a death takes time, and ends by itself."""
+"""Added to the program's time limit, because capturing a death takes time and ends by itself."""
 NO_REPORT = "its supervisor was ended before it could report"
 _CANNOT_RUN = frozenset({125, 126, 127})
 _FAILED_AT_START = 126
-"""How ``preload/python/sitecustomize.py`` ends an interpreter in which a statement failed."""
+"""Exit status of an interpreter in which a statement failed (``preload/python/sitecustomize.py``)."""
 
 
 @dataclass(frozen=True)
 class TrialRun:
-    """What came of one run. ``report``: the death of the command, or of the worker that died first; None: none died.
+    """The outcome of one run. ``report``: the death of the command, or the first dead worker; None: none died.
 
-    ``status`` is what a shell would show; ``wall_s`` seconds; ``peaks`` the most stack in bytes that each thread of a
-    given name used, where that was measured.
+    ``status``: as in a shell; ``wall_s``: seconds; ``peaks``: the maximum stack in bytes by thread name, if measured.
     """
 
     outcome: Outcome
@@ -48,9 +48,8 @@ class TrialRun:
     document: Document | None = None
     why: str | None = None
     said: Said | None = None
-    """What the checker of the change wrote."""
     cpu_s: float | None = None
-    """Processor time that it took with all its children and with what necropsy did, in seconds."""
+    """Seconds of processor time, including its children and necropsy."""
 
     @property
     def crashed(self) -> bool:
@@ -67,16 +66,13 @@ class Command:
     signature: str | None = None
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     defaults: Mapping[str, str] = field(default_factory=dict)
-    """What replaces each ``{NAME}`` in the command where a change says nothing else."""
+    """Replacements for ``{NAME}`` in the command unless a change sets them."""
     reads: Path | None = None
-    """The file that each run reads from its beginning as its standard input; None: that is empty."""
+    """The file that each run reads as standard input; None: it is empty."""
 
 
 class Runner:
-    """Runs ``target`` again, each time below ``place``, with at most ``timeout_s`` seconds for the program.
-
-    ``rules`` judge what a checker writes.
-    """
+    """Runs ``target`` below ``place``, limited to ``timeout_s`` seconds; ``rules`` judge a checker's output."""
 
     def __init__(self, target: Command, place: Path, timeout_s: float, rules: Sequence[Rule[Crash]] = ()) -> None:
         self.target = target
@@ -84,14 +80,10 @@ class Runner:
         self.timeout_s = timeout_s
         self.rules = rules
         self._count = 0
+        self._warm: WarmStart | None = None
 
     def run(self, change: Change, *, always: bool = False) -> TrialRun:
-        """One run. ``always``: measure stacks after a healthy run too.
-
-        Raises:
-            OSError: the folder of the run cannot be made.
-
-        """
+        """Run once; ``always``: measure stacks of healthy runs too. Raises ``OSError`` if the folder cannot be made."""
         self._count += 1
         place = self.place / f"run-{self._count:04d}"
         place.mkdir(mode=0o700, parents=True)
@@ -103,9 +95,8 @@ class Runner:
         if change.checker is not None:
             words = [word.replace(LOG, str(place / checkers.PREFIX)) for word in words]
         limit = self.timeout_s if change.seconds is None else change.seconds
-        used = _cpu_of_children()
-        status = self._start(words, place, limit, always=always)
-        wall, cpu = time.monotonic() - began, _cpu_of_children() - used
+        status, cpu = self._start(words, place, limit, always=always)
+        wall = time.monotonic() - began
         document = _read(place / "report.json")
         said = checkers.read(change, place, self.rules) if change.checker is not None else None
         shutil.rmtree(place, ignore_errors=True)
@@ -114,44 +105,56 @@ class Runner:
             return dataclasses.replace(run, outcome="cannot-run", why="the interpreter could not do that at startup")
         return run
 
-    def _start(self, words: Sequence[str], place: Path, limit: float, *, always: bool) -> int | None:
-        ours = [sys.executable, "-m", "necropsy", "run", "--quiet", "--json", str(place / "report.json")]
-        ours += ["--timeout", f"{limit:g}", *(["--always"] if always else []), "--"]
+    def _start(self, words: Sequence[str], place: Path, limit: float, *, always: bool) -> tuple[int | None, float]:
+        """The exit status, None if it had to be ended, and processor time in seconds."""
+        ours = ["run", "--quiet", "--json", str(place / "report.json")]
+        ours += ["--timeout", f"{limit:g}", *(["--always"] if always else []), "--", *words]
         environment = dict(self.target.environment) | {"NECROPSY_KEEP": "0"} | launcher.for_another()
         environment.pop("NECROPSY_OUTPUT", None)
         environment.pop("GITHUB_ACTIONS", None)
-        kept = [
-            sys.executable,
-            "-I",
-            "-S",
-            str(Path(__file__).with_name("subreaper.py")),
-            str(os.getpid()),
-            *ours,
-            *words,
-        ]
         reads = self.target.reads or Path(os.devnull)
         with (
             (place / "stdout").open("wb") as out,
             (place / "stderr").open("wb") as err,
             reads.open("rb") as read,
         ):
-            process = subprocess.Popen(
-                kept,
-                cwd=self.target.folder,
-                env=environment,
-                stdin=read,
-                stdout=out,
-                stderr=err,
-                start_new_session=True,
-            )
+            files = (read.fileno(), out.fileno(), err.fileno())
             try:
-                return process.wait(limit + _GRACE_S)
-            except subprocess.TimeoutExpired:
-                return None
-            finally:
-                # It ends whatever there is of the run before it ends itself.
-                process.terminate()
-                process.wait()
+                if self._warm is None:
+                    self._warm = WarmStart(environment, self.target.folder)
+                return self._warm.run(ours, files, limit + _GRACE_S)
+            except WarmStartError:
+                used = _cpu_of_children()
+                status = self._cold(ours, files, environment, limit + _GRACE_S)
+                return status, _cpu_of_children() - used
+
+    def _cold(
+        self, words: Sequence[str], files: tuple[int, int, int], environment: Mapping[str, str], limit: float
+    ) -> int | None:
+        keeper = [sys.executable, "-I", "-S", subreaper.__file__, str(os.getpid())]
+        process = subprocess.Popen(
+            [*keeper, sys.executable, "-m", "necropsy", *words],
+            cwd=self.target.folder,
+            env=environment,
+            stdin=files[0],
+            stdout=files[1],
+            stderr=files[2],
+            start_new_session=True,
+        )
+        try:
+            return process.wait(limit)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            # It ends whatever there is of the run before it ends itself.
+            process.terminate()
+            process.wait()
+
+    def close(self) -> None:
+        """End what starts the runs."""
+        if self._warm is not None:
+            self._warm.close()
+            self._warm = None
 
     def _judged(self, status: int | None, document: Document | None, wall: float) -> TrialRun:
         if document is None and status is None:
@@ -172,7 +175,7 @@ class Runner:
 
 
 def _cpu_of_children() -> float:
-    """Processor time of all children that have ended, in seconds; a compiler that ends meanwhile is among them."""
+    """Seconds, including a compiler that ends meanwhile."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
@@ -199,14 +202,10 @@ def _read(path: Path) -> Document | None:
 
 
 def command_under(change: Change, command: Sequence[str], defaults: Mapping[str, str] | None = None) -> list[str]:
-    """The words that start ``command`` under ``change``: ``env`` and a shell's ``ulimit`` stand before it.
+    """The words that start ``command`` under ``change``, with ``env`` and ``ulimit`` in front.
 
-    They end by executing the command in their place, so that the process is the one that they were. Nothing of the
-    change touches necropsy itself, which runs outside of it.
-
-    Raises:
-        NecropsyError: the change cannot be made here: the hard limit is lower.
-
+    They exec the command, so the process stays the same and necropsy outside is unaffected. Raises ``NecropsyError`` if
+    the hard limit does not permit the change.
     """
     words = [filled(word, {**(defaults or {}), **change.arguments}) for word in command]
     words = [*(filled(word, {"CPU": str(min(os.sched_getaffinity(0)))}) for word in change.wrapper), *words]
@@ -245,7 +244,7 @@ def command_under(change: Change, command: Sequence[str], defaults: Mapping[str,
 
 
 def _takes_variables(words: Sequence[str]) -> None:
-    """An interpreter of Python's that reads the variables for it."""
+    """A Python interpreter, which reads the variables."""
     if not Path(words[0]).name.startswith("python"):
         raise NecropsyError(f"{words[0]} is not a Python interpreter that can run code before the program")
     for word in words[1:]:
@@ -256,7 +255,7 @@ def _takes_variables(words: Sequence[str]) -> None:
 
 
 def _hook(name: str) -> Path:
-    """A library to preload: built once from ``preload/NAME.c``, for each processor."""
+    """A library to preload, built once per processor type from ``preload/NAME.c``."""
     path = Path(str(files("necropsy.confirm").joinpath(f"preload/{name}-{platform.machine()}.so")))
     if not path.is_file():
         raise NecropsyError(f"there is no build of preload/{name}.c for {platform.machine()}")
@@ -289,7 +288,7 @@ def _limits(change: Change) -> str:
 
 
 _SYS_RESOURCE = 24
-"""The bit of CAP_SYS_RESOURCE (capabilities(7)): who has it may raise a hard limit."""
+"""Bit of CAP_SYS_RESOURCE (capabilities(7)), which permits raising a hard limit."""
 
 
 def _may_raise() -> bool:

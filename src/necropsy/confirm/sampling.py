@@ -21,15 +21,14 @@ from collections.abc import Callable
 from math import ceil, comb, exp, lgamma, log
 
 AT_ONCE = 3
-"""Crashes of the unchanged program that are enough where no run lives before them."""
+"""Enough crashes of the unchanged program if no run survives before them."""
 CRASHES = 4
-"""Crashes of the unchanged program that are waited for where one does."""
+"""Crashes to wait for if one does."""
 RATIO = 1.115
-"""Runs of the changed program for each run of the unchanged one."""
 EVERY_TIME = 2
-"""Runs of the changed program where the unchanged one crashed every time."""
+"""Runs of the changed program if the unchanged one always crashed."""
 ERROR = 0.05
-"""The most that the probability of calling a useless change a fix may be."""
+"""Maximum probability of calling a useless change a fix."""
 
 
 def enough(crashed: int, runs: int) -> bool:
@@ -38,24 +37,14 @@ def enough(crashed: int, runs: int) -> bool:
 
 
 def needed(runs: int) -> int:
-    """Runs without a crash that the changed program needs, where ``runs`` unchanged ones were ``enough``.
-
-    Raises:
-        ValueError: fewer runs than are ever enough.
-
-    """
+    """Crash-free changed runs that are needed after ``runs`` unchanged ones; raises ``ValueError`` for too few."""
     if runs < AT_ONCE:
         raise ValueError(f"it takes at least {AT_ONCE} runs, not {runs}")
     return EVERY_TIME if runs == AT_ONCE else ceil(RATIO * runs)
 
 
 def error(p: float) -> float:
-    """The exact probability that a change which does nothing is called a fix, for a crash of chance ``p`` in (0, 1].
-
-    Raises:
-        ValueError: ``p`` is no such chance.
-
-    """
+    """The probability of calling a useless change a fix, for a crash of chance ``p`` in (0, 1] (``ValueError``)."""
     if not 0 < p <= 1:
         raise ValueError(f"a chance must be in (0, 1], not {p}")
     if p == 1:
@@ -73,12 +62,7 @@ def error(p: float) -> float:
 
 
 def rate_bounds(crashed: int, runs: int, confidence: float = 0.95) -> tuple[float, float]:
-    """The exact (Clopper and Pearson, 1934) interval of the chance of a crash, from ``crashed`` of ``runs``.
-
-    Raises:
-        ValueError: not 0 <= crashed <= runs, or no runs.
-
-    """
+    """Exact interval (Clopper and Pearson, 1934) of the crash rate; ``ValueError`` unless 0 <= crashed <= runs > 0."""
     if not 0 <= crashed <= runs or runs == 0:
         raise ValueError(f"{crashed} of {runs} runs")
     tail = (1 - confidence) / 2

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from necropsy.model import Experiment
 
 FULL = 0.85
-"""The share of a stack that is in use where it is called used up; the rest is one large frame that did not fit."""
+"""Share in use from which a stack counts as full; the rest is one large frame that did not fit."""
 
 
 @dataclass
@@ -21,9 +21,9 @@ class Try:
     measures: Mapping[str, float]
     decided: bool
     same: bool = True
-    """Where it died, it died as it does unchanged."""
+    """It died as it does unchanged."""
     of: str | None = None
-    """What it died of, in words, where that is no full stack."""
+    """What it died of, in words, if not of a full stack."""
 
     def ignored(self, before: int) -> bool:
         """The stack that it had is the one from before, rather than the one that was asked for."""

@@ -1,12 +1,11 @@
-"""A stack that was full, tried at several sizes: is it too small, or would no size do?
+"""Tries a full stack at several sizes, to see if it is too small or no size would do.
 
-The crash is run with two, eight and 64 times the stack, up to 1 GiB. Where it survives, the most that the thread used
-says how much is needed; where nobody measured that, because the thread had ended, the size is bisected. Where it dies
-at every size, always at its end, the recursion has no end of its own. Where it dies at the same depth however large
-the stack is, the stack was not the cause.
+The crash runs with two, eight and 64 times the stack, up to 1 GiB. If it survives, the thread's peak use is the need;
+if the thread ended unmeasured, the size is bisected. A death at the end of every size means endless recursion, and a
+death at the same depth for every size means that the stack was not the cause.
 
-Which size a thread has is set by RLIMIT_STACK for the main thread and for every thread that names no size of its own;
-for the others by a preloaded hook around pthread_create, ``preload/thread_stack.c``.
+RLIMIT_STACK sets the main thread's size and that of threads without their own; for others, a preloaded hook around
+pthread_create does (``preload/thread_stack.c``).
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ RULES = frozenset({_RECURSION, _LARGE, _SMALL})
 LARGEST = 1 << 30
 FACTORS = (2, 8, 64)
 PRECISION = 0.04
-"""A bisected size is known to so much of itself."""
+"""Relative precision of a bisected size."""
 HEADROOM = 1.25
 _DEFAULT = 8 << 20
 _MARGIN = 64 << 10
-"""Bytes more than a large frame and its callers take: for what it calls."""
+"""Bytes beyond a large frame and its callers, for what it calls."""
 
 
 @dataclass
@@ -45,15 +44,15 @@ class StackStudy:
     size: int
     fix_texts: Sequence[Fix] = field(default_factory=tuple)
     largest: int = 0
-    """Bytes of the largest single frame, by the unwind table."""
+    """Bytes of the largest single frame, from the unwind table."""
     function: str | None = None
-    """Whose frame that is."""
+    """The function with that frame."""
     used: int = 0
-    """Bytes of the stack that were in use, with the one that did not fit."""
+    """Used bytes of the stack, including the frame that did not fit."""
     by_python: bool = True
-    """Python's ``threading`` made the thread, so that it says how large its stack is."""
+    """``threading`` made the thread and so sets its stack size."""
     repeats: str | None = None
-    """The function that the recursion is of."""
+    """The recursive function."""
 
     @property
     def text(self) -> str:
@@ -92,7 +91,7 @@ class StackStudy:
 
     @property
     def _fits(self) -> int | None:
-        """The size that has room for the largest frame and for what called it; None where no frame is that large."""
+        """The size that fits the largest frame and its callers; None without such a frame."""
         # At the death the frame is counted where its function had begun, or it is what was about to be made.
         wanted = self.used if self.used > self.largest else self.used + self.largest
         if not self.largest or self.largest < wanted / 2:
@@ -183,11 +182,11 @@ class StackStudy:
         return f"`{self.repeats}`" if self.repeats else "the recursion"
 
     def _too_little(self, filled: int) -> list[Fix]:
-        """The advice that asks for no more stack than the ``filled`` bytes that were filled as well."""
+        """Advice for a stack of at most the ``filled`` bytes, which also overflowed."""
         return _refused([fix for fix in self.fix_texts if 0 < _asked(fix) <= filled])
 
     def _proofs(self, lab: Lab, needed: int) -> dict[str, bool]:
-        """A stack of ``needed`` bytes was enough. A stack of the usual size would have been, or not."""
+        """Was a usual size enough, if ``needed`` bytes were?"""
         usual = needed <= _DEFAULT
         plain = lab.plain
         # What filled it was no ordinary chain of calls, and is as long as its data say.
@@ -202,7 +201,7 @@ class StackStudy:
         return proofs
 
     def _why_not_small(self, proofs: Mapping[str, bool], needed: int) -> tuple[Evidence, ...]:
-        """Why a stack that is only small is not the cause, although a larger one was enough."""
+        """Why a small stack is not the cause, although a larger one was enough."""
         if proofs.get(_SMALL) is not False:
             return ()
         seen = f"it needs {size_text(needed)}, more than the usual {size_text(_DEFAULT)}"
@@ -213,7 +212,7 @@ class StackStudy:
         return (Evidence(claim="why it is more than a stack that is too small", seen=seen, where="experiments"),)
 
     def _needed(self, lab: Lab, fit: Try, below: int, *, by_limit: bool) -> tuple[int, list[Experiment]]:
-        """The least size in bytes: the most that was used, where that is known, else by bisection."""
+        """The least size in bytes: the measured peak, or else by bisection."""
         peak = fit.measures.get("main_peak" if self.is_main else "peak")
         if self.is_main and peak and peak > below * 0.9:
             return int(peak), []
@@ -246,7 +245,7 @@ class StackStudy:
         return high, rows
 
     def _verified(self, lab: Lab, fit: Try, needed: int, *, by_limit: bool, rows: list[Experiment]) -> tuple[Fix, ...]:
-        """The size to use, tried as often as it takes to say that it is enough."""
+        """Try the size to use until it counts as enough."""
         wanted = min(LARGEST, -(-int(needed * HEADROOM) // (1 << 20)) * (1 << 20))
         one = self._try(lab, wanted, by_limit=by_limit)
         # Where the budget ends here, what it has lived with is known to be enough.
@@ -267,7 +266,7 @@ class StackStudy:
         return (msgspec.structs.replace(self._advice(wanted, room, by_limit=by_limit), verified=one.survives),)
 
     def _advice(self, wanted: int, room: str, *, by_limit: bool) -> Fix:
-        """How this thread gets ``wanted`` bytes of stack, with which it was seen to live."""
+        """Give this thread ``wanted`` bytes of stack, with which it survived."""
         if self.is_main:
             fix = Fix(text=f"Start it with a stack of {size_text(wanted)}. {room}", command=f"ulimit -s {wanted >> 10}")
         elif by_limit:
@@ -286,10 +285,7 @@ class StackStudy:
 
 
 def study(crash: Crash, rules: Sequence[str], verdict: Diagnosis | None = None) -> StackStudy | None:
-    """The study of the stack that the crashed thread had; None where its size is not known.
-
-    Of the advice that the ``verdict`` gives, what asks for a larger stack is refuted where none is large enough.
-    """
+    """The study of the crashed thread's stack, or None if its size is unknown; it may refute ``verdict``'s advice."""
     thread = crash.crashed_thread
     stack = thread.stack if thread is not None else None
     if thread is None or stack is None or not stack.size:
@@ -316,9 +312,9 @@ def study(crash: Crash, rules: Sequence[str], verdict: Diagnosis | None = None) 
 
 
 def _name(fold: Fold, culprit: Culprit | None) -> str | None:
-    """The function that the recursion is of: where it goes through Python code, that is who can end it.
+    """The recursive function: a Python function on its way, which can end the recursion, or else the verdict's.
 
-    Else it is the one that the verdict names. Which of them stood innermost when the stack ended is chance.
+    The innermost function at the end of the stack is chance.
     """
     python = next((frame.function for frame in fold.python if frame.function), None)
     blamed = culprit.function if culprit is not None and culprit.function in fold.functions else None
@@ -326,7 +322,7 @@ def _name(fold: Fold, culprit: Culprit | None) -> str | None:
 
 
 def _asked(fix: Fix) -> int:
-    """Bytes of stack that an advice asks for; 0 where it names no size."""
+    """Requested stack bytes; 0 if it names none."""
     match = re.fullmatch(r"ulimit -s (?P<kib>\d+)|threading\.stack_size\((?P<mib>\d+) << 20\)", fix.command or "")
     if match is None:
         return 0

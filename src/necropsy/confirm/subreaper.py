@@ -1,9 +1,8 @@
-"""Runs one command and ends with it, and nothing of it lives longer: ``python -I -S keeper.py PARENT COMMAND...``
+"""Runs one command and ends with it, leaving no process behind: ``python -I -S subreaper.py PARENT COMMAND...``
 
-It stands between a campaign and each run. What the run leaves behind is handed to it by the kernel (it is a
-"subreaper", prctl(2)), and ended. Where the campaign itself is killed, the kernel tells it (PR_SET_PDEATHSIG), and
-the whole run is ended. So it is by the kernel where this process is killed as well, or the supervisor of the run. It
-knows nothing of necropsy, so that it starts quickly.
+It is the parent of each run. As a "subreaper" (prctl(2)) it gets the run's orphans and ends them. If the campaign is
+killed, the kernel notifies it (PR_SET_PDEATHSIG) and it ends the run; if it or the run's supervisor is killed, the
+kernel ends the run. It imports nothing of necropsy, to start quickly.
 """
 
 from __future__ import annotations
@@ -14,9 +13,12 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from types import FrameType
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+TIED = "NECROPSY_TIED"
+"""The variable by which ``necropsy run`` knows that its command ends with it."""
 _PATIENCE_S = 10.0
 
 
@@ -26,6 +28,19 @@ class ToldToStop(BaseException):
 
 def main(parent: int, command: list[str]) -> int:
     """Run ``command`` for the process ``parent``; its exit status, as a shell gives it."""
+    environment = {**os.environ, TIED: "1"}
+
+    def run(tie: Callable[[], None]) -> int:
+        return subprocess.Popen(command, preexec_fn=tie, env=environment).wait()  # noqa: PLW1509 - one thread
+
+    return keep(parent, run)
+
+
+def keep(parent: int, run: Callable[[Callable[[], None]], int]) -> int:
+    """Wait for ``run``, end all processes it leaves, and return its exit status as a shell does.
+
+    ``run`` gets a function to call in the process it starts.
+    """
     libc = ctypes.CDLL(None)
     signal.signal(signal.SIGTERM, _stop)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's Ctrl-C is the campaign's to answer
@@ -43,8 +58,7 @@ def main(parent: int, command: list[str]) -> int:
             if os.getppid() != ours:
                 os._exit(1)
 
-        environment = {**os.environ, "NECROPSY_TIED": "1"}
-        status = subprocess.Popen(command, preexec_fn=tied, env=environment).wait()  # noqa: PLW1509 - one thread
+        status = run(tied)
     except ToldToStop:
         pass
     finally:

@@ -18,7 +18,7 @@ class Tally:
     why: str | None = None
     ended_early: bool = False
     seconds: float | None = None
-    """How long the last run took."""
+    """Duration of the last run."""
 
     @property
     def crashed(self) -> int:

@@ -24,23 +24,20 @@ from necropsy.model import Change, Evidence, Experiment, Fix
 
 HEAP = frozenset({"heap-corruption", "double-free", "heap-buffer-overflow", "use-after-free"})
 RULES = HEAP | {"invalid-read", "invalid-write", "bad-jump", "stack-overflow-recursion", "damaged-object"}
-"""The verdicts that it can say something of: a damaged heap, and what that looks like from where it is used.
-
-A recursion without an end may be one whose counter lies on a damaged heap.
-"""
+"""A damaged heap, and its symptoms on use; it may also hold the counter of an endless recursion."""
 
 QUICKEST, SLOWER = 20, 50
-"""A run takes so many times as long as a plain one, at the least and at the most."""
+"""Expected slowdown factors, minimum and maximum."""
 MOST_S = 180.0
-"""Without a budget it is not run where it may take longer than this."""
+"""Without a budget, it is skipped if it may take longer than this."""
 _SPARE = 2
-"""It is stopped after so many times what was predicted."""
+"""Factor on the prediction after which it is stopped."""
 _MOST_SLOWED = 8.0
 START_S = 10.0
-"""Seconds that a small program takes for its start."""
+"""Seconds to start a small program."""
 _LARGER = 2
 _OWN_BYTES = 300 << 20
-"""Bytes that valgrind takes for itself: its translations of the code, and freed blocks that it keeps for a while."""
+"""Bytes for valgrind itself: translated code, and freed blocks it keeps."""
 _TRIES = 4
 _OPTIONS = (
     "--tool=memcheck",
@@ -57,7 +54,7 @@ _SUPPRESSIONS = (Path("/usr/lib/valgrind/python3.supp"), Path("/usr/share/doc/py
 NAME = "valgrind"
 _WHERE = "the run under valgrind"
 _AROUND = frozenset({"where the access was", "who allocated it", "who freed it"})
-"""What the rules on sanitizers claim of the block, besides who did it."""
+"""Claims of the sanitizer rules about the block, besides the culprit."""
 _LIVES = frozenset({"double-free", "use-after-free"})
 _BEFORE = "valgrind reported that before any other error"
 _APART = "under valgrind, which keeps bytes free between the blocks of the heap, it lives"
@@ -109,7 +106,6 @@ class Memcheck:
         return ExperimentResult((self._row(runs, crashed, "no bad access to the heap was seen", means="nothing"),))
 
     def _seen(self, trial: Trial, runs: int, crashed: int) -> ExperimentResult:
-        """What the first bad access says of the diagnosis."""
         rule = trial.rule or ""
         if rule == "damaged-object":  # its death again, and not what led to it
             said = "no bad access to the heap was seen before it died"
@@ -152,24 +148,20 @@ class Memcheck:
 
 
 def _predicted(lab: Lab, slower: float = SLOWER) -> float:
-    """Seconds that the run takes where it is so many times as slow, by how long the unchanged program took.
-
-    Waiting takes no longer than it did: for input, or for a processor on a machine that does other work.
-    """
+    """Predicted seconds if the processor's work is ``slower``; waiting takes no longer than before."""
     wall = lab.plain_s or 0.0
     busy = min(wall, lab.plain_cpu_s) if lab.plain_cpu_s is not None else wall
     return START_S + (wall - busy) + slower * busy
 
 
 def _slowed(lab: Lab) -> float:
-    """How much longer than its work a run takes on a machine that is busy with other work, as far as that is known."""
+    """How much longer than its work a run takes on a busy machine, as far as known."""
     if not lab.plain_s or not lab.plain_cpu_s:
         return 1.0
     return min(_MOST_SLOWED, max(1.0, lab.plain_s / lab.plain_cpu_s))
 
 
 def _why_not(lab: Lab, rule: str) -> str | None:
-    """Why it is not run."""
     if shutil.which("valgrind") is None:
         return "could not be run: valgrind is not installed here"
     seconds, left = _predicted(lab), lab.left_s
@@ -207,13 +199,13 @@ def _change(seconds: float) -> Change:
 
 
 def _around(trial: Trial) -> tuple[Evidence, ...]:
-    """Where in which block that was, who allocated it, and who freed it."""
+    """The place in the block, who allocated it, and who freed it."""
     found = trial.seen.evidence if trial.seen is not None else ()
     return tuple(msgspec.structs.replace(one, where=_WHERE) for one in found if one.claim in _AROUND)
 
 
 def _summary(rule: str, trial: Trial) -> str | None:
-    """What happened: more than that ``rule``, the C library's complaint, could tell; None where it told the same."""
+    """More than the C library's complaint said; None if it said the same."""
     if trial.seen is None or trial.seen.rule == rule:
         return None
     if trial.seen.rule != trial.rule:
@@ -225,7 +217,6 @@ def _summary(rule: str, trial: Trial) -> str | None:
 
 
 def _advice(trial: Trial) -> tuple[Fix, ...]:
-    """What to do at the place of the first bad access."""
     culprit, seen = trial.culprit, trial.seen
     if seen is not None and seen.rule != trial.rule:
         text = "Free exactly the pointer that was allocated, by the matching function: free, delete or delete[]."
@@ -251,7 +242,7 @@ def _advice(trial: Trial) -> tuple[Fix, ...]:
 
 
 def _by_itself(trial: Trial) -> bool:
-    """The line that made the bad access has freed the block too."""
+    """The line with the bad access also freed the block."""
     culprit = trial.culprit
     if culprit is None or culprit.source is None or culprit.line is None:
         return False

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
 from collections.abc import Callable
 from typing import Any
 
-from necropsy.dataset import memory
-from necropsy.dataset.exceptions import raised
 from necropsy.dataset.journal import LOADING, Journal, NoJournal
-from necropsy.dataset.loading import NotFoundError, NotLoadedError, load
+from necropsy.dataset.loading import NotFoundError, NotLoadedError, load, raised
 from necropsy.dataset.sources import NotADatasetError, Source, source_of
 from necropsy.dataset.spec import Want
 from necropsy.dataset.walk import Walk
@@ -56,7 +55,7 @@ def walked(dataset: Any, request: dict[str, Any], journal: Any) -> dict[str, Any
             limit=request.get("limit"),
             seconds=None if deadline is None else deadline - time.time(),
             journal=journal,
-            memory=request.get("memory") or memory.available(),
+            memory=request.get("memory") or available(),
             snapshot=_snapshot(request["snapshot"]) if request.get("snapshot") else None,
         )
         return {"dataset": walk.run()}
@@ -65,7 +64,7 @@ def walked(dataset: Any, request: dict[str, Any], journal: Any) -> dict[str, Any
 
 
 def _snapshot(path: str) -> Callable[[dict[str, Any]], None]:
-    """Writes what was seen so far to ``path``: all that is left where the process dies."""
+    """Writes findings so far to ``path``, all that remains if the process dies."""
 
     def write(seen: dict[str, Any]) -> None:
         with open(path + ".part", "w", encoding="utf-8") as file:
@@ -84,3 +83,22 @@ def _wants(rows: list[list[Any]] | None) -> list[Want] | None:
 
 def _refused(code: int, text: str) -> dict[str, Any]:
     return {"refused": {"code": code, "text": " ".join(text.split())}}
+
+
+_LIMITS = ("/sys/fs/cgroup/max", "/sys/fs/cgroup/memory/limit_in_bytes")
+
+
+def available() -> int | None:
+    """Bytes: the limit of the control group where it is below the machine's memory; None where neither is known."""
+    found = []
+    for path in _LIMITS:
+        try:
+            with open(path, encoding="ascii") as file:
+                text = file.read().strip()
+        except OSError:
+            continue
+        if text.isdigit():
+            found.append(int(text))
+    with contextlib.suppress(AttributeError, ValueError, OSError):
+        found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    return min(found, default=None)

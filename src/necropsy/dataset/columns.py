@@ -10,9 +10,9 @@ from necropsy.dataset.spec import Want
 from necropsy.dataset.values import Extremes, extremes, finite_extremes, has_order, rounded, search, within
 
 ROWS = 256
-"""Small elements are collected, so many at a time, and checked together."""
+"""Small elements collected before they are checked together."""
 LARGE = 32 << 10
-"""Bytes from which on an element is checked by itself."""
+"""Bytes from which an element is checked by itself."""
 _SHOWN = 200
 
 
@@ -28,10 +28,7 @@ class Fault:
 
 
 class Column:
-    """The values at one path, and what is wrong with them.
-
-    Memory: one batch of at most ``ROWS`` elements, none of them larger than ``LARGE`` bytes.
-    """
+    """The values at one path and their faults; memory: a batch of at most ``ROWS`` times ``LARGE`` bytes."""
 
     def __init__(self, path: str, bounds: tuple[float | None, float | None] = (None, None)) -> None:
         self.path = path
@@ -42,7 +39,7 @@ class Column:
         self.kind = "dense"
         self.dtype: str | None = None
         self.shape: tuple[int, ...] | None = None
-        """Of the last element that was as it should be."""
+        """Of the last correct element."""
         self.low: Any = None
         self.high: Any = None
         self._rounded: tuple[Any, tuple[float | None, float | None]] = (None, bounds)

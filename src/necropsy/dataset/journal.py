@@ -20,7 +20,7 @@ class Progress(NamedTuple):
     total: int
     phase: int
     wrong: int
-    """How many kinds of faults were found so far."""
+    """Kinds of faults found so far."""
     bytes: float
 
 

@@ -1,7 +1,4 @@
-"""An element of a dataset as its leaves: for each array in it the path, the kind, the type and the shape.
-
-No framework is imported here: an object of TensorFlow, PyTorch or SciPy is recognised by its attributes.
-"""
+"""An element as leaves: path, kind, type and shape of each array, by attributes, since no framework is imported."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ import numpy as np
 
 Shape = Tuple[int, ...]
 _names: dict[Any, str] = {}
-"""Of types of NumPy, which takes microseconds to tell them."""
+"""Names of NumPy types, which take microseconds to compute."""
 _NUMBERS = (bool, int, float, complex)
 
 
@@ -231,7 +228,7 @@ def _of_scipy(value: Any, path: str) -> Leaf:
 
 
 def _pairs(value: Any, path: str, found: list[Leaf]) -> None:
-    """Values with their row splits or offsets, as separate arrays of one dict."""
+    """Values and their row splits or offsets, as separate arrays of one dict."""
     for name in ("row_splits", "offsets"):
         if name not in value or "values" not in value:
             continue

@@ -1,7 +1,4 @@
-"""Where elements come from: ``tf.data``, Keras sequences, ``DataLoader``, arrays, and whatever can be iterated.
-
-No framework is imported here; what a dataset is, is told by the modules of its classes and by its attributes.
-"""
+"""Sources of elements (``tf.data``, Keras, ``DataLoader``, arrays, iterables), recognised without any import."""
 
 from __future__ import annotations
 
@@ -16,9 +13,9 @@ from necropsy.dataset.leaves import leaves_of
 from necropsy.dataset.spec import Want
 
 BATCH = 4 << 20
-"""Bytes that are fetched at a time from a source that can stack its elements."""
+"""Bytes fetched at a time if a source can stack its elements."""
 MOST = 4096
-"""Elements that are fetched at a time."""
+"""Maximum elements fetched at a time."""
 
 
 class NotADatasetError(Exception):
@@ -29,13 +26,13 @@ class Source:
     """Elements one by one, from anything that can be iterated."""
 
     declared: int | None = None
-    """How many elements it says that it has."""
+    """The number of elements it announces."""
     batches = False
     """Each element is a batch, whose arrays share their first size."""
     resumes = False
-    """After an exception, the next element can be asked for."""
+    """It continues after an exception."""
     step = 1
-    """Elements that ``start`` yields at a time, stacked along a first axis of their own."""
+    """Elements that ``start`` yields at a time, stacked along a new first axis."""
     spec: list[Want] | None = None
 
     def __init__(self, dataset: Any) -> None:
@@ -78,7 +75,7 @@ class TensorFlow(Source):
         return iter(dataset.batch(self.step) if self.step > 1 else dataset)
 
     def _in_step(self) -> Any:
-        """The dataset without the prefetching that TensorFlow adds: what is being made is then what was asked for."""
+        """Without TensorFlow's own prefetching, so that the element being made is the requested one."""
         framework: Any = sys.modules.get("tensorflow")
         try:
             options = framework.data.Options()  # where it is None too, this raises AttributeError
@@ -90,7 +87,7 @@ class TensorFlow(Source):
 
 
 def _bytes_of(want: Want) -> int | None:
-    """Bytes of one element; None where that may vary, or it cannot be stacked."""
+    """Bytes of one element; None if they vary or it cannot be stacked."""
     if want.kind != "dense" or want.shape is None or None in want.shape or 0 in want.shape:
         return None
     try:
@@ -183,12 +180,7 @@ def _name(array: Any) -> str:
 
 
 def source_of(dataset: Any) -> Source:
-    """How to walk over ``dataset``.
-
-    Raises:
-        NotADatasetError: it cannot be iterated, or has no element.
-
-    """
+    """Choose how to walk over ``dataset``; raises ``NotADatasetError`` if it is not iterable or is empty."""
     modules = [one.__module__ + "." + one.__qualname__ for one in type(dataset).__mro__]
     if any(one.startswith("tensorflow.") for one in modules) and hasattr(dataset, "element_spec"):
         return TensorFlow(dataset)
@@ -211,7 +203,7 @@ def source_of(dataset: Any) -> Source:
 
 
 def _arrays(dataset: Any, path: str = "") -> list[tuple[str, Any]]:
-    """The arrays of an array, a tuple or a dict of arrays, nested or not; none where anything else is in it."""
+    """The arrays of a possibly nested array, tuple or dict; none if it contains anything else."""
     if type(dataset).__module__.startswith("pandas.") and hasattr(dataset, "to_numpy"):
         dataset = {name: dataset[name].to_numpy() for name in dataset} if dataset.ndim == 2 else dataset.to_numpy()
     if hasattr(dataset, "shape") and hasattr(dataset, "dtype"):

@@ -12,7 +12,7 @@ Dims = Optional[Tuple[Optional[int], ...]]
 SAMPLE = 32
 """Elements that a specification is inferred from."""
 _ENOUGH, _MOST = 10, 0.9
-"""From so many elements on, a size that so large a share of them has is taken for the right one."""
+"""From ``_ENOUGH`` elements on, a size shared by ``_MOST`` of them counts as correct."""
 
 
 class Want(NamedTuple):
@@ -31,12 +31,7 @@ class Want(NamedTuple):
 
 
 def of_structure(spec: Any) -> list[Want]:
-    """The wants of a structure of ``tf.TensorSpec`` and its like (anything with a dtype and a shape).
-
-    Raises:
-        TypeError: a part of it is neither a structure nor has a dtype and a shape.
-
-    """
+    """The wants of nested ``tf.TensorSpec``, or others with dtype and shape; raises ``TypeError`` for other parts."""
     found: list[Want] = []
     _add(spec, "", found)
     return found
@@ -100,11 +95,7 @@ def sign_of(leaf: Leaf) -> Sign:
 
 
 def infer(elements: Sequence[Sequence[Sign]], *, batches: bool, declared: list[Want] | None) -> list[Want]:
-    """What most of these elements look like.
-
-    ``declared``: a specification whose unknown ranks are to be filled in. ``batches``: each element is a batch, whose
-    first size may vary.
-    """
+    """What most elements have in common; ``declared`` may lack ranks; ``batches``: the first size of each may vary."""
     if declared is not None:
         by_path: dict[str, list[Sign]] = {want.path: [] for want in declared}
         for signs in elements:
@@ -151,7 +142,7 @@ def _shape_of(shapes: Sequence[tuple[int, ...]], batches: bool) -> Dims:
 
 
 _WEAK = {"bool": "b", "int": "biuf", "float": "f", "complex": "c"}
-"""A number of Python's has no size: it becomes what is asked for, of these kinds of NumPy."""
+"""A Python number has no size: it takes the wanted one among these NumPy kinds."""
 _LETTERS = (("bool", "b"), ("uint", "u"), ("int", "i"), ("float", "f"), ("bfloat", "f"), ("complex", "c"))
 
 

@@ -1,8 +1,7 @@
-"""NaN, infinities and the range of an array's values, about as fast as memory can be read.
+"""NaN, infinities and the range of an array's values, at nearly the speed of memory.
 
-The minimum and the maximum answer all three questions, because both propagate NaN. They are taken chunk by chunk, so
-that the second pass reads from the cache. Where an array has passed, nothing else is computed; only where it has not,
-the elements and positions that are affected are searched for.
+The minimum and maximum reveal all three, because both propagate NaN. They are taken by chunk, so that the second pass
+reads from the cache. Affected elements and positions are searched for only if an array fails.
 """
 
 from __future__ import annotations
@@ -56,10 +55,7 @@ def pieces(array: Any) -> Iterator[Any]:
 
 
 def extremes(array: Any) -> Extremes | None:
-    """The smallest and the largest value; None where there is no value, or values have no order.
-
-    NaN in both where there is one.
-    """
+    """The smallest and largest value, both NaN if there is one; None without values or without an order."""
     if not array.size or not has_order(array.dtype):
         return None
     kind = array.dtype.kind
@@ -94,10 +90,10 @@ def finite_extremes(array: Any) -> Extremes | None:
 
 
 def _of_half(array: Any) -> Extremes:
-    """Of two-byte floats by their bits: as integers they are compared some hundred times faster.
+    """Compares two-byte floats by their bits, some hundred times faster.
 
-    Read as int16, the largest is the largest positive number; read as uint16, it is the most negative one. NaN and
-    infinity have the largest exponents, so both show as an extreme.
+    The largest int16 is the largest positive number, the largest uint16 the most negative one. NaN and infinity have
+    the largest exponents, so both show as an extreme.
     """
     infinity = 0x7F80 if array.dtype.name == "bfloat16" else 0x7C00
     maximum, minimum = np.maximum.reduce, np.minimum.reduce
@@ -142,10 +138,7 @@ def within(found: Extremes, bounds: Bounds) -> bool:
 
 
 def search(batch: Any, bounds: Bounds) -> dict[str, First]:
-    """What is wrong with the values of a batch of elements (the first axis), by kind.
-
-    An infinity is not counted as out of range besides.
-    """
+    """Faults in a batch of elements (the first axis), by kind; infinities do not also count as out of range."""
     rows = len(batch)
     if rows == 1:
         return _search_one(batch, bounds)
@@ -161,7 +154,7 @@ def search(batch: Any, bounds: Bounds) -> dict[str, First]:
 
 
 def _search_one(batch: Any, bounds: Bounds) -> dict[str, First]:
-    """The same for one element, which may be large: chunk by chunk."""
+    """One element, which may be large, chunk by chunk."""
     found: dict[str, First] = {}
     flat = batch.reshape(-1)
     step = max(1, CHUNK // batch.itemsize)
@@ -190,7 +183,7 @@ def _shown(value: Any) -> Any:
 
 
 def _comparable(array: Any) -> Any:
-    """Complex numbers as pairs, on an axis of their own; what NumPy itself cannot compare as float32."""
+    """Complex numbers become pairs on a new axis; types NumPy cannot compare become float32."""
     if array.dtype.kind == "c":
         return np.stack((array.real, array.imag), axis=-1)
     return array.astype(np.float32) if array.dtype.name == "bfloat16" else array

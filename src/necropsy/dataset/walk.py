@@ -1,7 +1,4 @@
-"""The walk over a dataset: every element is fetched once, compared with the specification, and its values are checked.
-
-Nothing that is found stops it. Only one batch is held in memory.
-"""
+"""Walks over a dataset, one batch at a time, comparing each element with the specification and value bounds."""
 
 from __future__ import annotations
 
@@ -12,26 +9,26 @@ from typing import Any
 from necropsy.dataset import spec as specs
 from necropsy.dataset.columns import Column
 from necropsy.dataset.comparing import compare, is_smaller_batch
-from necropsy.dataset.exceptions import raised
 from necropsy.dataset.journal import CHECKING, FETCHING
 from necropsy.dataset.leaves import Leaf, leaves_of, of_array
+from necropsy.dataset.loading import raised
 from necropsy.dataset.sources import Arrays, NotADatasetError, Rows, Source, TensorFlow
 from necropsy.dataset.spec import Sign, Want, sign_of
 from necropsy.dataset.values import Bounds
 
 _IN_A_ROW = 10
-"""So many exceptions one after the other end the walk: a source that raises for ever would never end."""
+"""Consecutive exceptions that end the walk, because a source that always raises never ends."""
 
 
 _TELL = 64
-"""Elements between two looks at what has been found so far."""
+"""Elements between progress reports."""
 
 
 class Walk:
     """One walk over ``source``.
 
-    ``ranges``: the bounds of the values by path. ``limit``: elements; ``seconds``: of time. ``journal`` is told where
-    the walk is. ``memory``: bytes that the process may use; ``spec``: what the caller wants, if anything.
+    ``ranges``: bounds of values by path. ``limit``: elements; ``seconds``: time limit. ``journal``: gets the position.
+    ``memory``: bytes the process may use; ``spec``: the caller's specification, if any.
     """
 
     def __init__(
@@ -75,12 +72,7 @@ class Walk:
             self._accept(declared, "declared")
 
     def run(self) -> dict[str, Any]:
-        """Walk; what was seen, as plain data.
-
-        Raises:
-            NotADatasetError: there is no element, a range names no path, or the dataset never ends.
-
-        """
+        """Walk and return plain data; raises ``NotADatasetError`` (no or endless elements, unknown range path)."""
         if isinstance(self.source, TensorFlow) and self.source.infinite and self.limit is None:
             raise NotADatasetError("the dataset never ends (repeat()): give a limit")
         ended = self._walk()
@@ -100,7 +92,7 @@ class Walk:
         return self.report(ended)
 
     def _walk(self) -> str | None:
-        """How the walk ended; None: it has to be done again, one by one."""
+        """How the walk ended; None if it must be repeated element by element."""
         journal, source, limit = self.journal, self.source, self.limit
         step = source.step
         journal.total = min([one for one in (source.declared, limit) if one is not None], default=0)
@@ -155,7 +147,7 @@ class Walk:
     # ---------------------------------------------------------------- elements
 
     def _batch(self, item: Any) -> None:
-        """Several elements, stacked by the source: they have the shapes that it declares."""
+        """Several elements stacked by the source, with the declared shapes."""
         if isinstance(item, Rows):
             leaves = [of_array(path, array) for path, array in item]
         else:
@@ -227,7 +219,7 @@ class Walk:
             raise NotADatasetError(f"ranges names {unknown[0]!r}, which no element has; there is: {known}")
 
     def _infer(self) -> None:
-        """After the first elements: what they have in common, and which of them differ."""
+        """Called after the first elements: what they share, and which of them differ."""
         sample, self._sample = self._sample or [], None
         signs = [one for _, one in sample]
         self._accept(
@@ -241,7 +233,7 @@ class Walk:
                 self._pending = (leaves, index)
 
     def _of_one_size(self, sample: Sequence[Sequence[Sign]]) -> list[str]:
-        """The paths whose first sizes vary together: nearly always the same in one element, not in all elements."""
+        """Paths whose first sizes vary together: almost always equal within one element, but not across elements."""
         paths = [
             path for path, want in self.wants.items() if want.kind == "dense" and want.shape and want.shape[0] is None
         ]
@@ -257,7 +249,7 @@ class Walk:
         return paths if len(paths) > 1 and enough else []
 
     def _judge(self, leaves: Sequence[Leaf], index: int, *, last: bool = True) -> bool:
-        """Compare one element with what is wanted; False: that is put off, see ``_last``."""
+        """False if the comparison is postponed, see ``_last``."""
         if [leaf.path for leaf in leaves] != self._paths and not self._same_paths(leaves, index):
             return True
         wrong = [leaf for leaf in leaves if not self._known(leaf)]
@@ -290,7 +282,7 @@ class Walk:
         return False
 
     def _last(self, *, final: bool = False) -> None:
-        """What was put off: at the end it was a smaller last batch, before that it differs."""
+        """A postponed element: at the end it was a smaller last batch, otherwise it differs."""
         if self._pending is None:
             return
         leaves, index = self._pending

@@ -9,7 +9,7 @@ To add a check:
 2. The collector: one file here for one subject, a function that returns plain data. Call it in ``_Collector`` of
    ``collect.py`` through ``_try``, which makes a ``Gap`` of what fails. It may import ``model``, ``formats``, ``data``
    and ``doctor``, and must work with 128 KiB of stack, 1 GB of address space and a full disk.
-3. The rule: ``rules/env/env_NAME.py`` with a page as its docstring, and a ``RULE`` of ``subject=Environment``.
+3. The rule: ``rules/env/env_NAME.py`` with a page as its docstring, and a ``RULE`` of an ``Environment``.
    ``needs`` names fields of ``Environment``: where one is None, the rule is listed as not checked, with that gap's
    reason.
    ``checks`` says in a few words what it looks at. ``match`` returns a ``Finding``; ``several`` makes one of many.

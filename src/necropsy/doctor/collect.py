@@ -22,10 +22,7 @@ from necropsy.doctor import (
     machine,
     metadata,
     modules,
-    numpy_abi,
     ops,
-    processor,
-    protobuf,
     symbols,
     system,
     variables,
@@ -56,9 +53,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """What is to be examined. ``variables``: those that doctor was started with, LD_PRELOAD and PYTHONPATH included.
+    """What to examine. ``variables``: those doctor was started with, including LD_PRELOAD and PYTHONPATH.
 
-    ``packages``: as pip spells them (``torch>=2``, ``tensorflow[and-cuda]``). ``deep``: compare the contents of files.
+    ``packages``: in pip's form (``torch>=2``, ``tensorflow[and-cuda]``). ``deep``: compare the contents of files.
     """
 
     python: str | None = None
@@ -67,24 +64,20 @@ class Wanted:
     limits: Mapping[str, int] | None = None
     hard_limits: Mapping[str, int] | None = None
     reports: str | None = None
-    """The folder that necropsy keeps reports in."""
     tracing: str | None = None
     """Why this process cannot trace a child of its own; None if it can."""
     ops: Sequence[str] = ()
-    """Paths of libraries of the user's own, such as custom ops."""
+    """Paths of the user's libraries, such as custom ops."""
     deep: bool = False
     root: str = "/"
-    """Where /proc, /sys and /dev lie."""
+    """The folder that contains /proc, /sys and /dev."""
 
 
 def collect(wanted: Wanted) -> Environment:
     """The environment of a program that the interpreter would run, started where doctor was.
 
-    Raises:
-        NoInputError: there is no such interpreter, or no such library.
-        InputError: it is no interpreter, a package's name is none, or a file is no library.
-        NecropsyError: the interpreter does not answer.
-
+    Raises ``NoInputError`` (no such interpreter or library), ``InputError`` (not an interpreter, a package name or a
+    library), or ``NecropsyError`` (the interpreter does not answer).
     """
     for path in wanted.ops:
         elf.check(path)
@@ -110,13 +103,13 @@ class _Collector:
     found: dict[str, Installed]
     twice: list[tuple[Installed, Installed]]
     extras: dict[str, tuple[str, ...]]
-    """Of the distributions to check, which extras were asked for."""
+    """Requested extras of the checked distributions."""
     asked: tuple[Requirement, ...]
     gaps: list[Gap]
     _program: str = ""
 
     def environment(self) -> Environment:
-        """All parts, in the order in which they need each other."""
+        """Parts in order of dependency."""
         checked = [self.found[name] for name in sorted(self.extras)]
         self._try("distributions", lambda: self._read_files(checked))
         chip = self._try("processor", self._processor)
@@ -160,7 +153,7 @@ class _Collector:
         )
 
     def _try(self, part: str, step: Callable[[], T]) -> T | None:
-        """What ``step`` gives; where it fails, that part is a gap."""
+        """The result of ``step``; if it fails, the part becomes a gap."""
         try:
             return step()
         except (OSError, ValueError, MemoryError, InputError) as error:
@@ -188,7 +181,7 @@ class _Collector:
                 missing=missing,
                 damaged=damaged,
                 shadows=tuple(importing.shadows(one, hidden)),
-                generated_by=protobuf.generated_by(one),
+                generated_by=distributions.protobuf_generated_by(one),
             )
 
     def _requirements(self, one: Installed) -> tuple[Requirement, ...]:
@@ -229,7 +222,7 @@ class _Collector:
         if self.interpreter.system != "linux":
             self.gaps.append(Gap(part="processor", why=f"it is not looked at on {self.interpreter.system} yet"))
             return None
-        return processor.read(self.wanted.root)
+        return machine.processor_of(self.wanted.root)
 
     def _libraries(
         self, checked: Sequence[Installed]
@@ -268,15 +261,15 @@ class _Collector:
         return found
 
     def _with_numpy(self, library: Library) -> Library:
-        """Which NumPy it was compiled for, where its distribution asks for NumPy: of others, nobody wants to know."""
+        """The NumPy it was compiled for, needed only if its distribution requires NumPy."""
         one = self.found.get(library.distribution or "")
         if one is None or not any(each.name == "numpy" for each in one.noun.requires):
             return library
-        return msgspec.structs.replace(library, numpy=numpy_abi.generation(library.path))
+        return msgspec.structs.replace(library, numpy=ops.numpy_generation(library.path))
 
 
 def _natives(one: Installed) -> Iterable[str]:
-    """Its libraries that are there."""
+    """Its existing libraries."""
     for row in distributions.rows(one) or ():
         if files.is_native(row.path) and not row.path.startswith(".."):
             path = os.path.normpath(f"{one.noun.location}/{row.path}")

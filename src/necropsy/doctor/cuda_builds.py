@@ -1,7 +1,7 @@
-"""Which installed packages use CUDA, what they were built for, and which of its libraries they would load.
+"""Which installed packages use CUDA, the versions they were built for, and the CUDA libraries they would load.
 
-TensorFlow and PyTorch say in a small file what they were built with. Any other package is known by the libraries that
-it needs. TensorFlow opens CUDA's libraries by name when it looks for a GPU, through the RUNPATH of its own libraries.
+TensorFlow and PyTorch record their build in a small file; other packages show it by the libraries they need. TensorFlow
+opens CUDA libraries by name when it looks for a GPU, through its own libraries' RUNPATH.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SAYS_MAJOR = re.compile(r"lib(?:cudart|cublas|cublasLt)\.so\.(\d+)")
 _CUDNN = re.compile(r"libcudnn\.so\.\d+")
 _ARCHITECTURES = re.compile(rb"(?:(?:sm|compute)_\d+[af]? ){1,40}(?:sm|compute)_\d+[af]?\0|sm_\d+[af]?\0")
 _STEP = 4 << 20
-"""Bytes of a library that are searched at a time."""
+"""Bytes of a library to search at a time."""
 _LONGEST = 1 << 10
 
 
@@ -112,7 +112,7 @@ def _needed(own: Iterable[Library]) -> Iterator[CudaLibrary]:
 def _opened(
     own: Sequence[Library], loader: Loader, installed: Mapping[str, Installed], cuda: str, of_cudnn: str | None
 ) -> Iterator[CudaLibrary]:
-    """What TensorFlow opens by name, and where the loader would find it."""
+    """Libraries TensorFlow opens by name, and where the loader would find them."""
     asking = [one for one in own if re.search(r"/(?:libtensorflow_(?:cc|framework)\.|_pywrap_tensorflow_in)", one.path)]
     folders = tuple(
         dict.fromkeys(
@@ -136,7 +136,7 @@ def _opened(
 
 
 def _copies(name: str, installed: Mapping[str, Installed]) -> Iterator[str]:
-    """Where NVIDIA's distributions have put this file."""
+    """The file's places in NVIDIA's distributions."""
     for location in sorted({one.noun.location for one in installed.values() if one.name.startswith("nvidia-")}):
         top = f"{location}/nvidia"
         for part in sorted(os.listdir(top)) if os.path.isdir(top) else ():
@@ -145,7 +145,7 @@ def _copies(name: str, installed: Mapping[str, Installed]) -> Iterator[str]:
 
 
 def _soname(library: str, cuda: str) -> str | None:
-    """The file's name in that CUDA: ``cufft``, ``12.5`` -> ``libcufft.so.11``."""
+    """Its file name for that CUDA: ``cufft``, ``12.5`` -> ``libcufft.so.11``."""
     match = re.match(r"\d+", cuda)
     major = int(match[0]) if match is not None else 0
     for row in table("cuda_libraries.toml")["row"]:
@@ -156,9 +156,9 @@ def _soname(library: str, cuda: str) -> str | None:
 
 
 def assigned(path: str, *names: str) -> Any:
-    """The literal values that a small Python file gives to these names, one as it is and several as a tuple.
+    """The literals that a small Python file assigns to these names: one alone, or a tuple for several.
 
-    None where the file is not there or gives none of them a literal. ``OrderedDict([...])`` counts as a dictionary.
+    None if the file is missing or has none of them. ``OrderedDict([...])`` counts as a dictionary.
     """
     text = text_of(path)
     try:
@@ -199,7 +199,7 @@ def _strings(value: object) -> tuple[str, ...] | None:
 
 
 def _searched(path: str) -> tuple[str, ...] | None:
-    """The list of architectures that PyTorch's library for Python holds as one text, ``sm_80 sm_90``."""
+    """The architectures in PyTorch's Python library, one text such as ``sm_80 sm_90``."""
     try:
         with open(path, "rb") as file:
             kept = b""

@@ -47,7 +47,7 @@ def of(library: CudaLibrary, loader: Loader, installed: Iterable[Installed]) -> 
 
 
 def _owner(path: str, installed: Iterable[Installed]) -> Installed | None:
-    """The distribution that the file is from; None where there is none, or where two own that folder."""
+    """None without an owner, or if two distributions own that folder."""
     owners = [
         one
         for one in installed
@@ -57,7 +57,7 @@ def _owner(path: str, installed: Iterable[Installed]) -> Installed | None:
 
 
 def _version(path: str, owner: Installed | None) -> tuple[str | None, str | None]:
-    """The version, and what says so."""
+    """The version and its source."""
     real = os.path.realpath(path)
     match = _IN_NAME.search(real)
     if match is not None:

@@ -13,7 +13,7 @@ from necropsy.model import Distribution, Interpreter, Requirement
 FRAMEWORKS = ("tensorflow", "tensorflow-cpu", "tensorflow-gpu", "torch", "jax", "onnxruntime", "onnxruntime-gpu")
 _INFO = re.compile(r"(?P<name>.+?)-(?P<version>[^-]+)(?:-py[\d.]+)?\.(?P<kind>dist|egg)-info")
 _LARGEST = 32 << 20
-"""Bytes of a file of metadata; a RECORD of 100,000 files has 12 MB."""
+"""Bytes of a metadata file; a RECORD of 100,000 files has 12 MB."""
 
 
 @dataclass
@@ -22,9 +22,8 @@ class Installed:
 
     noun: Distribution
     folder: str
-    """The metadata's own folder; of an egg-info that is a file, that file."""
+    """The metadata's folder, or the file of an egg-info without one."""
     lines: list[str] = field(default_factory=list)
-    """``Requires-Dist``"""
     rows: tuple[metadata.RecordRow, ...] | None = None
 
     @property
@@ -44,10 +43,7 @@ def entries(interpreter: Interpreter) -> tuple[str, ...]:
 
 
 def read(interpreter: Interpreter) -> tuple[dict[str, Installed], list[tuple[Installed, Installed]]]:
-    """The distributions by name, and pairs of installations of one distribution in different versions.
-
-    Of two with one name, the first on ``sys.path`` counts.
-    """
+    """The distributions by name (the first on ``sys.path`` counts), and pairs of different installed versions."""
     found: dict[str, Installed] = {}
     twice: list[tuple[Installed, Installed]] = []
     for entry in entries(interpreter):
@@ -112,10 +108,7 @@ def text_of(path: str) -> str | None:
 
 
 def conda_package(one: Installed, interpreter: Interpreter) -> str | None:
-    """The package of conda's that brought this distribution, by its records; None where none says so.
-
-    Of a record's file only the name is looked at, unless the version agrees: an environment has hundreds of them.
-    """
+    """The conda package with this distribution, or None; only records of its name or version are read, of hundreds."""
     if not interpreter.conda or interpreter.prefix is None or one.noun.installer not in {"conda", None}:
         return None
     wanted = f"-packages/{os.path.basename(one.folder)}".encode()
@@ -161,3 +154,32 @@ def checked(
             if requirement.applies:
                 open_.append((requirement.name, requirement.extras))
     return {name: tuple(sorted(asked)) for name, asked in extras.items()}
+
+
+_VERSION = re.compile(rb"^# Protobuf Python Version: (\d+\.\d+\.\d+)", re.MULTILINE)
+BEFORE_3_20 = "3.19"
+"""Code without a version that builds its own descriptors: generated before 3.20, rejected from 4 on."""
+_BUILDS_DESCRIPTORS = b"_descriptor.FieldDescriptor("
+_HEAD = 4096
+_MOST = 2000
+
+
+def protobuf_generated_by(one: Installed) -> str | None:
+    """The newest version that its generated code names; ``3.19`` for code of before 3.20; None where there is none."""
+    newest: tuple[int, ...] = ()
+    old = False
+    paths = [row.path for row in rows(one) or () if row.path.endswith("_pb2.py")][:_MOST]
+    for path in paths:
+        try:
+            with open(f"{one.noun.location}/{path}", "rb", buffering=0) as file:
+                head = file.read(_HEAD)
+        except OSError:
+            continue
+        match = _VERSION.search(head)
+        if match is not None:
+            newest = max(newest, tuple(int(part) for part in match[1].split(b".")))
+        elif not old:
+            old = _BUILDS_DESCRIPTORS in head
+    if newest:
+        return ".".join(map(str, newest))
+    return BEFORE_3_20 if old else None

@@ -1,11 +1,9 @@
-"""Which file Windows takes for a DLL that the compiled file of a package asks for.
+"""Which file Windows loads for a DLL that a package's compiled file imports.
 
-Since Python 3.8, that for what an extension module imports is searched in: the module's own folder, the one of
-``python.exe``, folders that packages add (``os.add_dll_directory``), System32. Before 3.8, PATH came last. What is
-loaded when it is first used (a delayed import) is searched as by any program: the folder of ``python.exe``, System32,
-PATH, and neither the module's own folder nor those that packages add. A DLL of that name which is loaded already is
-taken before all of these: packages that open theirs by path are never shadowed. Whether a package does one of these
-is read from its sources.
+For imports of extension modules, Python 3.8 and later search the module's folder, that of ``python.exe``, folders that
+packages add (``os.add_dll_directory``) and System32; before 3.8, PATH came last. Delayed imports are searched as in any
+program: the folder of ``python.exe``, System32 and PATH. A loaded DLL of that name always comes first, so packages that
+open theirs by path are never shadowed. The packages' sources show which of these they do.
 """
 
 from __future__ import annotations
@@ -67,13 +65,13 @@ class DllSearch:
     system: str
     path: tuple[str, ...]
     extends_path: bool
-    """Extension modules may be loaded from PATH: Python is older than 3.8."""
+    """PATH is searched for extension modules' imports: Python is older than 3.8."""
     provided: Mapping[str, Sequence[tuple[str, str]]]
-    """Files of checked distributions, by their names in small letters: each with its distribution."""
+    """Files of checked distributions by lower-case name, with their distributions."""
     brought: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """Of each distribution: itself and what it requires."""
+    """Each distribution itself and its requirements."""
     sources: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Paths of the Python code of each distribution."""
+    """Paths of each distribution's Python code."""
     _done: dict[tuple[str, str | None, str | None, bool], DllNeed] = field(default_factory=dict)
     _read: dict[str, DllSources] = field(default_factory=dict)
     _there: dict[str, bool] = field(default_factory=dict)
@@ -107,10 +105,7 @@ class DllSearch:
     def find(
         self, name: str, origin: str | None = None, distribution: str | None = None, *, delayed: bool = False
     ) -> DllNeed:
-        """The file that is taken for ``name``, asked for by one of ``distribution`` that lies in ``origin``.
-
-        ``delayed``: it is loaded when it is used first.
-        """
+        """The file loaded as ``name`` for a file of ``distribution`` in ``origin``; ``delayed``: only on first use."""
         key = (name, origin, distribution, delayed)
         if key not in self._done:
             self._done[key] = self._find(*key)
@@ -138,7 +133,7 @@ class DllSearch:
         return DllNeed(name=name, path=seen, by="PATH" if seen is not None else None, delayed=delayed)
 
     def _ours(self, name: str, distribution: str | None) -> tuple[str, str] | None:
-        """The copy that the distribution brings, or one that it requires."""
+        """The copy from the distribution or one it requires."""
         if distribution is None:
             return None
         rows = self.provided.get(name, ())
@@ -147,7 +142,7 @@ class DllSearch:
         return next(iter([*own, *(one for one in rows if one[0] in family)]), None)
 
     def _wins(self, ours: tuple[str, str], distribution: str | None, by: str, *, delayed: bool) -> bool:
-        """The file found by ``by`` is taken, and not the package's own."""
+        """The file found by ``by`` is loaded instead of the package's own."""
         known = [self._sources(one) for one in {ours[0], distribution} if one is not None]
         if any(one.loads for one in known):
             return False

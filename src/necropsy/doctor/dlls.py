@@ -1,7 +1,7 @@
-"""What the compiled files of packages import on Windows, and which files they would get.
+"""What the packages' compiled files import on Windows, and which files they would get.
 
-Nothing is loaded: images are read, and the search of the loader is done again (``dll_search``). Of Microsoft's C++
-runtime, the functions that are imported are looked up in the copy that would be loaded.
+Images are read, not loaded, and the loader's search is repeated (``dll_search``). Functions imported from Microsoft's
+C++ runtime are looked up in the copy that would be loaded.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NO_FILE = re.compile(r"(?:api|ext)-ms-")
 _DRIVER, _ZLIB = "nvcuda.dll", "zlibwapi.dll"
 _MACHINES = {"AMD64": pe.X64, "ARM64": pe.ARM64, "x86": pe.X86}
 _LARGEST = 16 << 20
-"""Bytes of cuDNN's first DLL that are searched; it has 300 kB and loads the others."""
+"""Maximum bytes to search in cuDNN's first DLL, which has 300 kB and loads the others."""
 
 
 def read(
@@ -37,10 +37,7 @@ def read(
     interpreter: Interpreter,
     variables: Mapping[str, str],
 ) -> tuple[Dll, ...]:
-    """Every DLL of the distributions, by name; then those of the system that count here.
-
-    ``natives``: paths of the compiled files of each distribution.
-    """
+    """Every DLL of the distributions by name, then relevant system DLLs; ``natives``: compiled files of each."""
     provided: dict[str, list[tuple[str, str]]] = {}
     for name, paths in natives.items():
         for path in paths:
@@ -61,12 +58,12 @@ def read(
 class _Reader:
     search: DllSearch
     machine: int | None
-    """The processor of the interpreter; what packages bring for others is not loaded. None: unknown."""
+    """The interpreter's processor type, because others' files are not loaded; None if unknown."""
     _exports: dict[str, dict[str, bool]] = field(default_factory=dict)
-    """Of each file of the runtime: whether it has the functions that were asked for."""
+    """For each file of the runtime: whether it has the requested functions."""
 
     def dll(self, path: str, distribution: str | None) -> Dll | None:
-        """The file; None where it is no image for this processor."""
+        """None if it is not an image for this processor."""
         folder, name = os.path.split(path)
         try:
             with open(path, "rb") as file:
@@ -121,7 +118,7 @@ class _Reader:
         return (one for one in functions if not known[one])
 
     def of_others(self, own: Sequence[Dll], opened: Sequence[str]) -> Iterator[Dll]:
-        """The C++ runtime that would be taken, files that shadow others, cuDNN where frameworks open it, the driver."""
+        """The C++ runtime, files that shadow others, cuDNN if frameworks open it, and the driver."""
         paths = {
             need.path
             for one in own
@@ -140,12 +137,12 @@ class _Reader:
 
 
 def _sources(one: Installed) -> tuple[str, ...]:
-    """Its Python code, and what Python runs at its start (``.pth``)."""
+    """Its Python code, including ``.pth`` files that run at start."""
     return tuple(f"{one.noun.location}/{row.path}" for row in one.rows or () if row.path.endswith((".py", ".pth")))
 
 
 def _opened_by_tensorflow(checked: Iterable[Installed]) -> Iterator[str]:
-    """The name of the cuDNN that a TensorFlow for Windows says it opens."""
+    """The cuDNN named in TensorFlow for Windows."""
     for one in checked:
         if one.name in TENSORFLOW:
             told = assigned(f"{one.noun.location}/tensorflow/python/platform/build_info.py", "build_info")

@@ -61,24 +61,13 @@ def line(command: Sequence[str]) -> str:
 
 
 def check_system() -> None:
-    """Ask whether this is Windows.
-
-    Raises:
-        NecropsyError: it is another system.
-
-    """
+    """Raise ``NecropsyError`` if this is not Windows."""
     if sys.platform != "win32":
         raise NecropsyError("--enable-dumps is for Windows only; here `necropsy run` needs no dumps at all")
 
 
 def write(program: str, folder: str) -> None:
-    """Change the registry.
-
-    Raises:
-        RegistryError: Windows did not let it be changed; nothing was changed then, or not all.
-        NecropsyError: this is not Windows.
-
-    """
+    """Change the registry; raises ``RegistryError`` (refused, perhaps half-way), or ``NecropsyError`` (not Windows)."""
     check_system()
     for command in commands(program, folder):
         try:

@@ -15,7 +15,7 @@ _WINDOW = 1 << 16
 
 
 class _File:
-    """The bytes of an open file; small parts come from a window that is kept."""
+    """Bytes of an open file, with a cached window for small reads."""
 
     def __init__(self, handle: int) -> None:
         self._handle = handle
@@ -52,13 +52,7 @@ class _File:
 
 @contextmanager
 def opened(path: str) -> Iterator[ElfFile]:
-    """The ELF file at ``path``.
-
-    Raises:
-        InputError: it is none, or it is damaged.
-        OSError: it cannot be read.
-
-    """
+    """The ELF file at ``path``; raises ``InputError`` if it is not one or damaged, ``OSError`` if it is unreadable."""
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
     try:
         yield ElfFile(_File(handle))
@@ -69,13 +63,7 @@ def opened(path: str) -> Iterator[ElfFile]:
 
 
 def check(path: str) -> None:
-    """Ask whether ``path`` is a library.
-
-    Raises:
-        NoInputError: it is not there or cannot be read.
-        InputError: it is none.
-
-    """
+    """Raise ``NoInputError`` if ``path`` is missing or unreadable, ``InputError`` if it is not a library."""
     try:
         if not os.path.isfile(path):
             raise NoInputError(f"there is no file {path}")

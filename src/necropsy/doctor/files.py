@@ -26,10 +26,9 @@ def is_native(path: str) -> bool:
 
 
 def check(one: Installed, *, deep: bool) -> tuple[tuple[str, ...] | None, tuple[Damage, ...] | None]:
-    """What is gone and what is damaged of the files of ``one``; None where it has no RECORD.
+    """Missing and damaged files of ``one``; None without a RECORD. ``deep``: compare contents too.
 
-    Compiled files, metadata and what lies outside of the folder (scripts, which installers rewrite) do not count.
-    ``deep``: compare the contents too.
+    Compiled Python files, metadata and files outside the folder (scripts, which installers rewrite) do not count.
     """
     listed = rows(one)
     if listed is None:
@@ -67,7 +66,7 @@ def _damage(path: str, row: RecordRow, size: int, *, deep: bool) -> Damage | Non
 
 
 def _sha256(path: str) -> str | None:
-    """As RECORD writes it; None where the file cannot be read."""
+    """In RECORD's form; None if the file cannot be read."""
     digest = hashlib.sha256()
     try:
         with open(path, "rb", buffering=0) as file:
@@ -81,7 +80,7 @@ def _sha256(path: str) -> str | None:
 def overlaps(found: Mapping[str, Installed], checked: Iterable[str]) -> Iterator[Overlap]:
     """Pairs of distributions in one folder that own the same modules or libraries; one of each pair is checked.
 
-    What many packages bring alike and may share does not count: an ``__init__.py`` of a namespace, tests, documents.
+    Files that packages may share do not count: a namespace's ``__init__.py``, tests, documents.
     """
     owners: dict[tuple[str, str], Installed] = {}
     wanted = set(checked)

@@ -27,7 +27,7 @@ _DISPLAY = "0x03"
 _LIBRARY = "libcuda.so.1"
 _WSL = "usr/lib/wsl/lib"
 _TOLD_BY_RULES = {0, 100, 803, 804}
-"""Answers of cuInit: success, no device, and versions that do not fit."""
+"""Results of cuInit: success, no device, and incompatible versions."""
 _LEFT_OUT = ("LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT")
 
 
@@ -123,7 +123,7 @@ class _Answer(msgspec.Struct):
 
 
 def _ask(found: Graphics, driver: CudaDriver, library: str, variables: Mapping[str, str]) -> None:
-    """Have the driver's library say which GPUs there are; where it does not, that is a gap."""
+    """Ask the driver's library for GPUs; no answer becomes a gap."""
     kept = {name: value for name, value in variables.items() if name not in _LEFT_OUT}
     words = (sys.executable, "-I", "-S", "-c", _SCRIPT.read_text(encoding="utf-8"), library)
     try:

@@ -30,7 +30,7 @@ _SECTION = struct.Struct("<IIQQQQIIQQ")
 _MOST_CODE = 16 << 20
 _CODE_OF_PACKAGES = 640 << 10
 _SMALL = 160 << 10
-"""Bytes of a library of a package whose code is read."""
+"""Maximum bytes of a package library whose code is read."""
 _MOST_SYMBOLS = 200_000
 _MOST_FUNCTION = 1 << 20
 _CPUID = b"\x0f\xa2"
@@ -39,16 +39,16 @@ _ASKS_BY_NAME = re.compile(
     r"cpuid|cpu_?(?:info|model|features?|supports|indicator)|TestCPUFeature|getauxval|x86_get_", re.IGNORECASE
 )
 _FOR_A_PROCESSOR = re.compile(r"avx|sse\d|fma|x86_64_v\d|haswell|skylake|zen\d|sapphire", re.IGNORECASE)
-"""Names of files that are there for one kind of processor: something chooses between them."""
+"""Files for specific processors, which some code chooses between."""
 # Processors without these take them for other instructions, and go on.
 _HARMLESS = frozenset({"tzcnt", "lzcnt"})
 
 
 def of_packages(libraries: Sequence[Library], flags: frozenset[str]) -> tuple[Library, ...]:
-    """The libraries, with what one small library of each distribution needs of a processor with these features.
+    """Add the processor needs of one small library per distribution.
 
-    All libraries of a distribution are mostly compiled alike, and code is read at 3 MB/s. A distribution that has files
-    for several processors, or that asks the processor, is left alone.
+    A distribution's libraries are mostly compiled alike, and code is read at 3 MB/s. Distributions that have files for
+    several processors or ask the processor are skipped.
     """
     left = _CODE_OF_PACKAGES
     found: dict[str, Library] = {}
@@ -81,13 +81,13 @@ def _by_distribution(libraries: Sequence[Library]) -> dict[str, list[Library]]:
 
 
 def _small(libraries: Sequence[Library]) -> Library | None:
-    """The largest of the small ones: the more code, the surer."""
+    """The largest small one, which has the most code."""
     sizes = [(os.path.getsize(one.path), one.path, one) for one in libraries if os.path.isfile(one.path)]
     return max((row for row in sizes if row[0] <= _SMALL), default=(0, "", None))[2]
 
 
 def _asks(path: str) -> bool:
-    """The library asks the processor what it can do, or may do so: it has the bytes of ``cpuid``, or cannot be read."""
+    """It may ask the processor for features: it has the bytes of ``cpuid``, or cannot be read."""
     try:
         with elf.opened(path) as file:
             if any(_ASKS_BY_NAME.search(one.name) for one in undefined(file, _MOST_SYMBOLS) or ()):
@@ -100,9 +100,9 @@ def _asks(path: str) -> bool:
 def unsupported(
     file: ElfFile, imported: Sequence[str], flags: frozenset[str] | None
 ) -> tuple[tuple[CpuNeed, ...] | None, str | None]:
-    """Instructions that this processor lacks, one for each feature; None with the reason where that cannot be told.
+    """Instructions that the processor lacks, one for each feature; None and a reason if unknown.
 
-    ``imported``: the names of the symbols that it needs; ``flags``: the processor's features, None if unknown.
+    ``imported``: names of required symbols; ``flags``: the processor's features, None if unknown.
     """
     if MACHINES.get(file.machine) != "x86_64" or flags is None:
         return None, "instructions are only compared with x86-64 processors, on Linux"
@@ -126,7 +126,7 @@ def unsupported(
 
 
 def _code(file: ElfFile) -> Iterator[tuple[int, int, int]]:
-    """Address, offset and size of what is executed: its sections, or where these were stripped, its segments."""
+    """Address, offset and size of executable sections, or of segments if sections were stripped."""
     try:
         rows = list(_SECTION.iter_unpack(file.sections(4096)))
     except InputError:
@@ -144,7 +144,7 @@ def _code(file: ElfFile) -> Iterator[tuple[int, int, int]]:
 
 
 class _Scan:
-    """Two disassemblers: ``exact`` says what an instruction needs, and is asked once for each kind of them."""
+    """Two disassemblers; the slower ``exact`` one finds an instruction's needs, once per kind."""
 
     def __init__(self, fast: Any, exact: Any, flags: frozenset[str]) -> None:
         self._fast, self._exact = fast, exact
@@ -153,7 +153,6 @@ class _Scan:
         self.asks = False
 
     def suspects(self, start: int, code: bytes) -> Iterator[int]:
-        """Addresses of instructions that the processor lacks."""
         for address, size, name, operands in self._fast.disasm_lite(code, start):
             if name in _ASKS:
                 self.asks = True
@@ -161,7 +160,7 @@ class _Scan:
                 yield address
 
     def lacks(self, name: str, operands: str, code: bytes) -> tuple[str, str] | None:
-        """The feature that this instruction needs and the processor lacks, and its flag."""
+        """The missing feature and its flag."""
         name = name.rpartition(" ")[2]
         key = (name, code[0], "ymm" in operands, "zmm" in operands)
         if key not in self._lacks:
@@ -181,7 +180,7 @@ class _Scan:
         return next((feature for feature in needed if feature[1] not in self._flags), None)
 
     def within(self, start: int, code: bytes) -> Iterator[tuple[int, tuple[str, str], str]]:
-        """Such instructions of one function: address, feature, text."""
+        """Missing instructions in one function: address, feature, text."""
         for address, size, name, operands in self._fast.disasm_lite(code, start):
             feature = self.lacks(name, operands, code[address - start : address - start + size])
             if feature is not None:

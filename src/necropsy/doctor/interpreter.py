@@ -1,7 +1,7 @@
-"""The interpreter that is examined: it is asked to describe itself, by a small script and within a time limit.
+"""Asks the examined interpreter to describe itself, by a small script with a time limit.
 
-It starts as the user's program would (``site``, ``.pth`` files and PYTHONPATH are read), so that ``sys.path`` is the
-one that counts, but without LD_PRELOAD and LD_LIBRARY_PATH, which may keep it from starting.
+It starts as the user's program would (``site``, ``.pth`` files, PYTHONPATH), for the same ``sys.path``, but without
+LD_PRELOAD and LD_LIBRARY_PATH, which may prevent its start.
 """
 
 from __future__ import annotations
@@ -24,13 +24,7 @@ _SCRIPT = Path(__file__).with_name("describe_python.py")
 
 
 def find(named: str | None) -> str:
-    """The path of the interpreter ``named``; of ``python`` on PATH where it is None.
-
-    Raises:
-        NoInputError: there is no such file.
-        InputError: it is no program.
-
-    """
+    """The path of interpreter ``named``, by default ``python`` on PATH; raises ``NoInputError`` or ``InputError``."""
     wanted = (named,) if named is not None else ("python", "python3")
     for one in wanted:
         found = shutil.which(one)
@@ -48,13 +42,7 @@ def find(named: str | None) -> str:
 
 
 def describe(executable: str, environment: Mapping[str, str]) -> tuple[Interpreter, tuple[Gap, ...]]:
-    """What the interpreter says of itself, started with ``environment``; a gap where a part of that keeps it from it.
-
-    Raises:
-        InputError: it is no Python interpreter of version 3.6 or later.
-        NecropsyError: it did not answer in time.
-
-    """
+    """Its description and gaps for variables that prevent it; raises ``InputError`` (not 3.6+) or ``NecropsyError``."""
     variables = {name: value for name, value in environment.items() if name not in _LEFT_OUT}
     said = _ask(executable, (), variables)
     answer = _answer(said)
@@ -122,7 +110,7 @@ class _Answer(msgspec.Struct):
     markers: dict[str, str]
 
     def interpreter(self) -> Interpreter:
-        """The noun; ``sys.path``'s empty entry represents the working directory."""
+        """An empty entry of ``sys.path`` becomes the working directory."""
         values = {name: getattr(self, name) for name in self.__struct_fields__}
         values["executable"] = self.executable or ""
         values["path"] = tuple(self.path)

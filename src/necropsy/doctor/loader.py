@@ -13,7 +13,7 @@ from functools import cached_property
 
 from necropsy.doctor import elf
 from necropsy.errors import InputError
-from necropsy.formats import ld_cache
+from necropsy.formats import elf_dynamic
 from necropsy.formats.elf_dynamic import MACHINES
 
 _CACHE = "/etc/ld.so.cache"
@@ -41,9 +41,9 @@ class Loader:
     def find(
         self, name: str, origin: str, rpaths: tuple[tuple[str, str], ...], runpath: tuple[str, ...]
     ) -> tuple[LibraryPlace | None, LibraryPlace | None]:
-        """The file for ``name``, and the one that it would be without LD_LIBRARY_PATH.
+        """The file for ``name``, and the one without LD_LIBRARY_PATH.
 
-        ``origin``: the folder of the library that asks; ``rpaths``: folders of RPATH, each with its own origin.
+        ``origin``: folder of the loading library; ``rpaths``: RPATH folders, each with its own origin.
         """
         if "/" in name:
             place = LibraryPlace(name, "path") if os.path.exists(name) else None
@@ -74,7 +74,7 @@ class Loader:
         except OSError:
             return {}
         found: dict[str, str] = {}
-        for name, path in ld_cache.entries(data, self.machine):
+        for name, path in elf_dynamic.cache_entries(data, self.machine):
             found.setdefault(name, path)
         return found
 
@@ -91,7 +91,7 @@ class Loader:
         return None if path is None else LibraryPlace(path, by)
 
     def _is_for_us(self, path: str) -> bool:
-        """The loader passes over files of another machine; one that is damaged it takes, and fails."""
+        """The loader skips files for another machine, but takes a damaged one and fails."""
         if path not in self._fits:
             self._fits[path] = os.path.isfile(path) and self._fits_machine(path)
         return self._fits[path]

@@ -10,12 +10,12 @@ from pathlib import Path
 import msgspec
 
 from necropsy.formats import control_groups
-from necropsy.model import Limit, Machine
+from necropsy.model import Limit, Machine, Processor
 
 _CONTAINERS = (".dockerenv", "run/.containerenv", "run/systemd/container")
-"""Files that a container has, below its root: Docker, Podman, systemd-nspawn and LXC."""
+"""Container marker files below the root: Docker, Podman, systemd-nspawn and LXC."""
 _MOST_PROCESSES = 4096
-"""More processes than this are not looked at to count the threads of one user."""
+"""Maximum processes inspected to count a user's threads."""
 
 
 def groups(root: Path = Path("/")) -> tuple[Limit, ...]:
@@ -59,7 +59,7 @@ def machine(
 
 
 def _threads_of(user: int, processes: Path) -> int | None:
-    """Threads whose real user this is; None if there are too many processes to look at."""
+    """By real user; None if there are too many processes."""
     found = [one.name for one in os.scandir(processes) if one.name.isdigit()]
     if len(found) > _MOST_PROCESSES:
         return None
@@ -78,3 +78,21 @@ def _text(path: Path) -> str:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
+
+
+_LARGEST = 1 << 20
+"""Bytes of /proc/cpuinfo to read; one processor has about 2 kB, and all are alike."""
+
+
+def processor_of(root: str = "/") -> Processor:
+    """Name and features of the first processor; raises ``OSError`` if there is no /proc."""
+    path = Path(root, "proc/cpuinfo")
+    with path.open("rb") as file:
+        text = file.read(_LARGEST).decode("utf-8", "replace")
+    told: dict[str, str] = {}
+    for line in text.splitlines():
+        key, colon, value = line.partition(":")
+        if colon:
+            told.setdefault(key.strip().lower(), value.strip())
+    flags = told.get("flags") or told.get("features") or ""
+    return Processor(name=told.get("model name"), flags=tuple(flags.split()), told_by=str(path))

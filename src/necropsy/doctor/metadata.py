@@ -1,7 +1,4 @@
-"""The metadata of installed distributions: METADATA and PKG-INFO, RECORD, WHEEL, ``requires.txt``. Text to values.
-
-Specifications: packaging.python.org, *Core metadata* and *Recording installed projects*.
-"""
+"""Distributions' metadata files as values (packaging.python.org: *Core metadata*, *Recording installed projects*)."""
 
 from __future__ import annotations
 

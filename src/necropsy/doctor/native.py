@@ -1,7 +1,7 @@
-"""The native libraries of checked distributions, and what the loader would take for each library that they need.
+"""Native libraries of checked distributions, and what the loader would choose for each library they need.
 
-Nothing is loaded: headers and dynamic sections are read, and the loader's search is done again (``loader``). What the
-interpreter itself has loaded, and LD_PRELOAD, comes first: a library of that name is not searched again.
+Headers and dynamic sections are read, and the loader's search is repeated (``loader``); nothing is loaded. Libraries
+already loaded by the interpreter or LD_PRELOAD are not searched again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LOADER = ("ld-linux", "ld64.so", "linux-vdso", "linux-gate")
 
 @dataclass
 class _One:
-    """A library while it is looked at."""
+    """A library being examined."""
 
     path: str
     distribution: str | None
@@ -34,7 +34,7 @@ class _One:
     needed: list[Needed] | None = None
     is_op: bool = False
     asked_by: set[str] = field(default_factory=set)
-    """Paths of the libraries that need it and have an RPATH, which then serves it too."""
+    """Paths of libraries that need it and whose RPATH applies to it too."""
 
 
 class Libraries:
@@ -70,7 +70,7 @@ class Libraries:
             yield Preload(entry=entry, path=found)
 
     def _load(self, path: str) -> None:
-        """``path`` and all that it needs are in the process from its start."""
+        """``path`` and all it needs are loaded at the start."""
         open_ = [path]
         while open_:
             one = self._look(open_.pop(0), None)
@@ -115,7 +115,7 @@ class Libraries:
         return one
 
     def _resolve(self, one: _One) -> list[str]:
-        """Find what it needs; the paths of it."""
+        """Paths of the libraries it needs."""
         if one.read is None or one.machine != self._machine:
             one.needed = [] if one.read is not None else None
             return []
@@ -165,7 +165,7 @@ def _other(place: LibraryPlace, otherwise: LibraryPlace | None) -> str | None:
 
 
 def _kind(path: str) -> tuple[str | None, str | None]:
-    """Machine and system of a file that is no 64-bit ELF file; (None, None) where nobody can tell."""
+    """Machine and system of a file that is not 64-bit ELF; (None, None) if unknown."""
     try:
         with open(path, "rb") as file:
             head = file.read(20)

@@ -13,6 +13,7 @@ from necropsy.formats import op_abi
 from necropsy.formats.cpu_features import processor_flags
 from necropsy.formats.elf import ElfFile
 from necropsy.formats.elf_dynamic import has, undefined
+from necropsy.formats.op_abi import NUMPY_ONE, NUMPY_TWO
 from necropsy.model import Gap, Library, Op
 
 _PT_GNU_STACK, _PT_GNU_RELRO = 0x6474E551, 0x6474E552
@@ -61,7 +62,7 @@ def _op(library: Library, libraries: Sequence[Library], program: str, gaps: list
 
 
 def _missing(library: Library, libraries: Sequence[Library], program: str) -> tuple[str, ...] | None:
-    """A framework that was imported before may have made its libraries visible to all: these count too."""
+    """A framework imported earlier may export its libraries' symbols to all, so these count."""
     known = {one.path: one for one in libraries}
     start = [library, known[program]] if program in known else [library]
     closure = symbols.needed_by(start, known)
@@ -78,7 +79,7 @@ def _missing(library: Library, libraries: Sequence[Library], program: str) -> tu
 def _of_tensorflow(
     libraries: Sequence[Library], missing: Sequence[str]
 ) -> tuple[str | None, op_abi.Strings | None, op_abi.Strings | None]:
-    """Abseil's release and the string ABI of the installed TensorFlow, and the string ABI of the missing names."""
+    """TensorFlow's Abseil release and string ABI, and the string ABI of the missing names."""
     paths = [one.path for one in libraries if one.distribution and _is_framework(one.path)]
     with ExitStack() as opened:
         files = [opened.enter_context(elf.opened(one)) for one in sorted(paths, key=os.path.basename, reverse=True)]
@@ -96,7 +97,7 @@ def _flag(file: ElfFile, tag: int, bit: int) -> bool:
 
 
 def _executable_stack(file: ElfFile) -> bool:
-    """Its header says so. A library without this header says nothing: what happens then differs between machines."""
+    """The header declares it; without this header, the result differs between machines."""
     return any(one.type == _PT_GNU_STACK and one.flags & 1 for one in file.segments)
 
 
@@ -110,3 +111,27 @@ def _unprotected(file: ElfFile, wanted: Sequence[str]) -> Iterator[str]:
     fortified = any(_FORTIFIED.match(name) for name in names - {"__stack_chk_fail"})
     if not fortified and names & _COULD_BE_FORTIFIED:
         yield "_FORTIFY_SOURCE"
+
+
+_LARGEST = 64 << 20
+"""Bytes; larger files belong to frameworks, which tables cover."""
+_CHUNK = 1 << 20
+
+
+def numpy_generation(path: str) -> int | None:
+    """1 or 2; None for a library that does not use it, and for one that is too large or cannot be read."""
+    found = False
+    try:
+        with open(path, "rb", buffering=0) as file:
+            if os.fstat(file.fileno()).st_size > _LARGEST:
+                return None
+            tail = b""
+            while data := file.read(_CHUNK):
+                text = tail + data
+                if NUMPY_TWO in text:
+                    return 2
+                found = found or NUMPY_ONE in text
+                tail = text[-len(NUMPY_TWO) :]
+    except OSError:
+        return None
+    return 1 if found else None

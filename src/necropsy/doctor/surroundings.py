@@ -1,7 +1,7 @@
-"""The environment that doctor was started in, kept while doctor itself runs without what may break it.
+"""Keeps the environment that doctor was started in, and runs doctor without harmful variables.
 
-A sanitizer in LD_PRELOAD, an old library in LD_LIBRARY_PATH or another Python's packages in PYTHONPATH would act on
-doctor too. So it starts itself again without them, and carries their values along in one variable.
+A sanitizer in LD_PRELOAD, an old library in LD_LIBRARY_PATH or packages in PYTHONPATH would affect doctor too. It
+restarts without them and passes their values along in one variable.
 """
 
 from __future__ import annotations
@@ -27,10 +27,7 @@ _START = (
 
 
 def start_again(words: Sequence[str], more: Mapping[str, str]) -> None:
-    """Replace this process by one without the harmful variables, where one is set; else do nothing.
-
-    ``more``: variables for the new process, which its launcher would have set.
-    """
+    """Replace this process by one without harmful variables, if any is set; ``more``: variables of its launcher."""
     if os.name == "nt" or CARRIED in os.environ:
         return
     carried = {name: os.environ[name] for name in HARMFUL if name in os.environ}

@@ -1,7 +1,7 @@
-"""Symbols that a library of one distribution needs of another distribution's, and that are not there.
+"""Missing symbols that one distribution's library needs from another's.
 
-Python loads extension modules with RTLD_NOW: one symbol that nothing has makes the import fail. Only libraries that
-need one of another distribution are looked at: those of one distribution were built together.
+Python loads extension modules with RTLD_NOW, so one missing symbol makes the import fail. Libraries within one
+distribution were built together and are not checked.
 """
 
 from __future__ import annotations

@@ -29,10 +29,7 @@ def limits(*, hard: bool = False) -> dict[str, int] | None:
 
 
 def give_room() -> None:
-    """Raise this process's own soft limit of the stack as far as it may, and 8 MiB at the most.
-
-    ``limits`` is to be asked before. The kernel looks at the limit whenever the main thread's stack grows.
-    """
+    """Raise the soft stack limit to at most 8 MiB, which the kernel checks on each growth; call ``limits`` before."""
     if sys.platform == "win32":
         return
     import resource
@@ -49,10 +46,7 @@ def give_room() -> None:
 
 
 def mounts(variables: Mapping[str, str], reports: str | None = None) -> tuple[Mount, ...]:
-    """The file systems that programs write to; those that cannot be looked at are left out.
-
-    ``reports``: the folder that necropsy keeps reports in, which need not exist yet.
-    """
+    """File systems that programs write to, where accessible; ``reports``: the reports folder, which may not exist."""
     places = {"/dev/shm": "/dev/shm", "TMPDIR": variables.get("TMPDIR") or "/tmp", "home": variables.get("HOME")}  # noqa: S108 - only looked at
     if sys.platform == "win32":
         places = {"TMPDIR": tempfile.gettempdir(), "home": variables.get("USERPROFILE")}
@@ -62,7 +56,7 @@ def mounts(variables: Mapping[str, str], reports: str | None = None) -> tuple[Mo
 
 
 def _existing(path: str) -> str:
-    """The folder itself, or the nearest one above it."""
+    """The folder or its nearest existing parent."""
     place = Path(path)
     return str(next((one for one in (place, *place.parents) if one.is_dir()), place))
 

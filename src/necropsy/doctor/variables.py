@@ -1,7 +1,7 @@
-"""Variables and flags that nothing reads: looked for by name in the libraries and sources of the checked packages.
+"""Variables and flags that nothing reads, searched by name in the checked packages' libraries and sources.
 
-Which flags XLA knows differs from release to release, so its libraries are searched, not a table. A variable is only
-looked for if its name is close to a known one: most variables are somebody else's.
+XLA's flags differ between releases, so its libraries are searched instead of a table. Only variables with a name close
+to a known one are checked, because most belong to other programs.
 """
 
 from __future__ import annotations
@@ -21,20 +21,17 @@ FLAG_VARIABLES = {
     "XLA_FLAGS": ("tensorflow", "tensorflow-cpu", "tensorflow-gpu", "jaxlib"),
     "TF_XLA_FLAGS": ("tensorflow", "tensorflow-cpu", "tensorflow-gpu"),
 }
-"""Variables that hold flags of XLA, and the distributions whose libraries know them."""
+"""Variables that hold XLA flags, and the distributions whose libraries define them."""
 _PLUGIN = "jax-"
 _FLAG = re.compile(r"--([A-Za-z]\w*)")
 _CHUNK = 8 << 20
 _LARGEST_SOURCE = 8 << 20
 _CLOSE = 0.9
-"""The ratio of ``difflib`` from which on a name is close to another: one or two letters of twenty differ."""
+"""Minimum ``difflib`` ratio of close names: one or two letters of twenty differ."""
 
 
 def flags_in(value: str) -> list[str]:
-    """The words of a value that holds flags; of the file, if it names one, as XLA reads it. Empty if it cannot.
-
-    See ``SetArgvFromEnv`` in ``xla/parse_flags_from_env.cc``.
-    """
+    """Words of flags, or of their file, as ``SetArgvFromEnv`` reads them (XLA's parse_flags_from_env.cc), if it can."""
     text = value.strip()
     if text and not text.startswith("-"):
         try:
@@ -50,10 +47,7 @@ def flags_in(value: str) -> list[str]:
 def unread(
     variables: Mapping[str, str], libraries: Sequence[Library], checked: Sequence[Installed], sources: Iterable[str]
 ) -> tuple[UnreadSetting, ...]:
-    """The flags that no library knows, and the misspelt variables.
-
-    ``sources``: Python files that may read a variable; they are only opened if a name is in question.
-    """
+    """Unknown flags and misspelt variables; ``sources``: Python files, opened only if a name is in question."""
     return (*_flags(variables, libraries, checked), *_misspelt(variables, libraries, checked, sources))
 
 
@@ -147,7 +141,7 @@ def _digits(name: str) -> str:
 
 
 def _absent(needles: Iterable[bytes], paths: Iterable[str]) -> set[bytes]:
-    """Those that occur in none of the files. Files are read in pieces: a library of half a gigabyte is not mapped."""
+    """Names that occur in no file, read in pieces, because libraries may have half a gigabyte."""
     left = set(needles)
     if not left:
         return left

@@ -19,7 +19,7 @@ from necropsy.reports.terminal import without_commands, wrap
 from necropsy.rule import Rule
 
 ENDED_WELL = frozenset({"python-exception", "exit-status-only"})
-"""Verdicts that a program which ended with 0 cannot have died of: what it caught and told of is no death."""
+"""Verdicts that a program with status 0 cannot have died of: it caught and reported the error."""
 
 
 _OWN_REPORT = re.compile(
@@ -30,7 +30,7 @@ _OWN_REPORT = re.compile(
 
 
 Rules = Callable[[], Sequence[Rule[Crash]]]
-"""Loads the rules; called where a document is asked for, because a code's page needs none."""
+"""Loads the rules only for a document, because a code's page needs none."""
 
 
 class Explanation:
@@ -54,10 +54,7 @@ class Explanation:
         return msgspec.structs.replace(document, reports=(report,) if found else ())
 
     def text(self, *, color: bool = False, width: int = 80, full: bool = False) -> str:
-        """What is told in a terminal: the report, where a text was given, and the pages of codes and names.
-
-        A code that came with a text is evidence in the report; given alone, it has its page.
-        """
+        """Terminal output: the report if a text was given, and pages of names and, without a text, of codes."""
         parts = []
         if self._has_text and self.document is not None:
             from necropsy.reports import rendered
@@ -89,13 +86,10 @@ class Explanation:
 def explain(
     words: Sequence[str], rules: Rules, *, stdin: BinaryIO | None = None, watch: Watch | None = None
 ) -> Explanation:
-    """Read everything that was given as evidence of one death.
+    """Read everything given as evidence of one death.
 
-    Raises:
-        UnknownCodeError: a word is neither a code, nor a name, nor a file, nor a text.
-        NoInputError: a file cannot be read.
-        InputError: a file is no text.
-
+    Raises ``UnknownCodeError`` for a word that is not a code, name, file or text, ``NoInputError`` for an unreadable
+    file, and ``InputError`` for a file that is not a text.
     """
     return Explanation(read(words, stdin, watch), rules)
 

@@ -1,7 +1,4 @@
-"""Inputs that are packed: a zip archive of logs, as GitHub Actions and issue trackers give them, and zstd.
-
-gzip, xz and bzip2 are unpacked by ``formats.decoding``: they are one stream, and Python has all it takes.
-"""
+"""Zip archives of logs (GitHub Actions, issue trackers) and zstd; ``formats.decoding`` unpacks single streams."""
 
 from __future__ import annotations
 
@@ -33,18 +30,18 @@ if TYPE_CHECKING:
 
 ZIP, ZSTD = (b"PK\x03\x04", b"PK\x05\x06"), b"\x28\xb5\x2f\xfd"
 MOST_FILES = 500
-"""Texts of an archive that are read."""
+"""Texts of an archive to read."""
 MOST_PACKED = 8
-"""Texts of an archive that are packed themselves and are read: each may grow to ``UNPACKED``."""
+"""Packed texts of an archive to read, each up to ``UNPACKED`` bytes."""
 _PIPED = 1 << 30
-"""Bytes of an archive that comes through a pipe, and is kept on the disk while it is read."""
+"""Bytes of an archive from a pipe, which is copied to disk."""
 _DIRECTORY = 32 << 20
-"""Bytes of an archive's list of files; Python keeps ten times as much of it in memory."""
+"""Bytes of an archive's directory; Python needs ten times as much memory for it."""
 _PACKED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00")
 _NO_TEXT = (b"\x7fELF", b"MDMP", b"\x89PNG", b"\xff\xd8\xff", b"%PDF", *ZIP, ZSTD)
 _PIECE = 1 << 18
 _MEMORY_ZSTD = 27
-"""Logarithm of the largest window, 128 MiB: what the command ``zstd`` allows too."""
+"""Logarithm of the largest window, 128 MiB, as in the command ``zstd``."""
 _END, _END_64, _LOCATOR_64 = b"PK\x05\x06", b"PK\x06\x06", b"PK\x06\x07"
 
 Read = Callable[[BinaryIO, str], "Digest"]
@@ -56,18 +53,16 @@ def joined(head: bytes, stream: IO[bytes]) -> BinaryIO:
 
 
 class _Joined(io.RawIOBase):
-    """A stream with what was read of it put back in front."""
+    """A stream with its consumed beginning put back."""
 
     def __init__(self, head: bytes, stream: IO[bytes]) -> None:
         super().__init__()
         self._head, self._stream = head, stream
 
     def readable(self) -> bool:
-        """Yes."""
         return True
 
     def readinto(self, buffer: Buffer, /) -> int:
-        """The head first, then the stream."""
         view = memoryview(buffer)
         part = self._head[: len(view)] or self._stream.read(len(view))
         self._head = self._head[len(view) :]
@@ -76,7 +71,7 @@ class _Joined(io.RawIOBase):
 
 
 class _Limited(io.RawIOBase):
-    """A stream that is unpacked while it is read: it ends where it grew too much or is damaged, and says why."""
+    """A stream unpacked while it is read; it stops at its limit or at damage, and says why."""
 
     def __init__(self, stream: IO[bytes], room: Callable[[int], bool]) -> None:
         super().__init__()
@@ -85,11 +80,10 @@ class _Limited(io.RawIOBase):
         self.why: str | None = None
 
     def readable(self) -> bool:
-        """Yes."""
         return True
 
     def readinto(self, buffer: Buffer, /) -> int:
-        """What is unpacked of it; nothing behind a damage."""
+        """Nothing after damage."""
         view = memoryview(buffer)
         if self.why is not None:
             return 0
@@ -117,12 +111,7 @@ def _read(limited: _Limited, read: Read, name: str) -> Digest:
 
 
 def of_zstd(stream: BinaryIO, name: str, read: Read) -> Digest:
-    """The text in a stream that is packed by zstd.
-
-    Raises:
-        InputError: nothing at hand can unpack it.
-
-    """
+    """The text in a zstd stream; raises ``InputError`` if there is no unpacker."""
     counted = _Counted(stream)
     with _unpacked_zstd(counted, name) as opened:
         return _read(_Limited(opened, lambda size: size <= UNPACKED or size <= RATIO * counted.size), read, name)
@@ -146,7 +135,7 @@ class _Counted(io.RawIOBase):
 
 @contextmanager
 def _unpacked_zstd(stream: _Counted, name: str) -> Iterator[IO[bytes]]:
-    """By Python's own module (3.14), by one of those that may be installed, or by the command."""
+    """By Python's own module (3.14), an installed package, or the command."""
     packed = io.BufferedReader(stream, _PIECE)
     for module in ("compression.zstd", "backports.zstd"):
         with suppress(ImportError):
@@ -178,7 +167,7 @@ def _unpacked_zstd(stream: _Counted, name: str) -> Iterator[IO[bytes]]:
 
 
 class _Output(io.RawIOBase):
-    """What a command writes; an error where it ends badly."""
+    """A command's output, with an error if it fails."""
 
     def __init__(self, process: subprocess.Popen[bytes], stdout: IO[bytes]) -> None:
         super().__init__()
@@ -207,12 +196,9 @@ def _feed(packed: IO[bytes], stdin: IO[bytes]) -> None:
 
 
 def of_zip(stream: BinaryIO, name: str, read: Read) -> tuple[Digest, ...]:
-    """The texts in a zip archive that say something of a death; where none does, all of them.
+    """The texts in a zip archive that tell about a death, or all of them if none does.
 
-    Raises:
-        InputError: it is damaged or encrypted, or there is no text in it.
-        OSError: it cannot be read.
-
+    Raises ``InputError`` if it is damaged, encrypted or has no text, ``OSError`` if it cannot be read.
     """
     import zipfile
 
@@ -229,7 +215,7 @@ def of_zip(stream: BinaryIO, name: str, read: Read) -> tuple[Digest, ...]:
 
 @contextmanager
 def _seekable(stream: BinaryIO, name: str) -> Iterator[IO[bytes]]:
-    """The archive's list is at its end: of a pipe all is needed."""
+    """A pipe is copied, because the archive's directory is at its end."""
     if stream.seekable():
         yield stream
         return
@@ -244,7 +230,7 @@ def _seekable(stream: BinaryIO, name: str) -> Iterator[IO[bytes]]:
 
 
 def _refuse_long_lists(file: IO[bytes], size: int, name: str) -> None:
-    """A list of millions of files would fill the memory before anything of it is looked at.
+    """A directory with millions of files would fill the memory before it can be read.
 
     Its size is in the end record (APPNOTE.TXT 4.3.16) or, with zip64, in another one (4.3.14).
     """
@@ -262,7 +248,7 @@ def _refuse_long_lists(file: IO[bytes], size: int, name: str) -> None:
 
 
 _TOP = re.compile(r"-?\d+_(.+)\.txt")
-"""A job's whole log in an archive of GitHub Actions; a folder of the job's name holds the same by step."""
+"""A job's whole log in a GitHub Actions archive; a folder of the job's name has the same by step."""
 
 
 class _Archive:
@@ -292,7 +278,7 @@ class _Archive:
         return (replace(digests[0], gaps=(*digests[0].gaps, *gaps)), *digests[1:])
 
     def _one_job(self, said: Sequence[tuple[str, Digest]]) -> list[tuple[str, Digest]]:
-        """Jobs are several programs, of which each may have died its own death: the one that says most of one."""
+        """Jobs are separate programs, so choose the one that tells most about a death."""
         if not said:
             return []
         chosen = max(said, key=lambda one: _weight(one[1]))
@@ -305,7 +291,7 @@ class _Archive:
         return [chosen]
 
     def _member(self, info: zipfile.ZipInfo) -> Digest | None:
-        """What a file in it says; None where it is no text."""
+        """None if it is not a text."""
         import zipfile
 
         try:
@@ -340,7 +326,7 @@ class _Archive:
 
 
 def _weight(found: Digest) -> tuple[bool, bool, bool]:
-    """How much it says of one death: what the kernel or a debugger saw, its end, its last words."""
+    """How much it says about a death: kernel or debugger output, the end, last words."""
     return any(map(_was_seen, found.pieces)), bool(found.pieces), bool(found.messages)
 
 
@@ -349,7 +335,7 @@ def _was_seen(piece: TextReport) -> bool:
 
 
 def _in_order(members: Sequence[zipfile.ZipInfo]) -> list[zipfile.ZipInfo]:
-    """The files by name, numbers in it by their size; a step's text is left out where its job's holds it too."""
+    """By name with numbers by value, without step texts that their job's log contains."""
     jobs = {match[1] for info in members if (match := _TOP.fullmatch(info.filename))}
     kept = [info for info in members if not info.is_dir() and info.filename.partition("/")[0] not in jobs]
 

@@ -60,7 +60,7 @@ def _reading(code: ExitCode, reading: ExitReading, width: int) -> list[str]:
 
 
 def _causes(causes: Sequence[Possibility], width: int) -> list[str]:
-    """The causes with what decides between them; a command keeps its one line, so that it can be copied."""
+    """Commands stay on one line, so that they can be copied."""
     counted = any(one.share for one in causes)
     lines = ["Possible causes, most often first" if counted else "Possible causes"]
     for place, one in enumerate(causes, 1):
@@ -109,7 +109,7 @@ def _entry(reading: ExitReading) -> Entry | None:
 
 
 def _unknown(reading: ExitReading, width: int) -> list[str]:
-    """What can be said of a code that no table explains: its form, and nothing more."""
+    """The form of a code that is in no table."""
     if reading.kind == "subcode":
         meaning = subcodes()[reading.value].meaning or "its meaning is not documented publicly"
         more = "`necropsy explain 0xC0000409` explains the status that it comes with."

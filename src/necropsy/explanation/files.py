@@ -16,19 +16,19 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer as Buffer
 
 _PACKED = (b"PK", b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd")
-"""How zip, gzip, bzip2, xz and zstd begin."""
+"""Magic numbers of zip, gzip, bzip2, xz and zstd."""
 _GIVEN = 1 << 20
-"""Bytes of a run of zeros that are given."""
+"""Bytes kept from a run of zeros."""
 _AT_ONCE = 64 << 20
-"""Bytes of zeros that are passed over before the caller hears of it: progress is shown in between."""
+"""Bytes of zeros skipped between progress updates."""
 
 
 class Regular(io.RawIOBase):
-    """A regular file up to the size that it had when it was opened, without its long runs of zeros.
+    """A regular file up to its size when opened, without its long runs of zeros.
 
-    A program may write to it faster than it is read. Where a log was cut while its writer went on (``copytruncate`` of
-    logrotate), it begins with a hole of many gigabytes: of each run of zeros only the beginning is given, and holes are
-    not even read (lseek(2), ``SEEK_DATA``). Of what is ``packed`` every byte counts.
+    A program may write faster than it is read. If a log was truncated under its writer (``copytruncate`` of logrotate),
+    it begins with a hole of gigabytes: only the beginning of zeros is given, and holes are not read (lseek(2),
+    ``SEEK_DATA``). ``packed`` files are read completely.
     """
 
     def __init__(self, file: io.FileIO, size: int, *, packed: bool = False) -> None:
@@ -112,13 +112,7 @@ def typed(stream: BinaryIO) -> BinaryIO:
 
 
 def opened(path: Path) -> tuple[BinaryIO, int | None]:
-    """The file at ``path``, and its size where it has one.
-
-    Raises:
-        NoInputError: a device or a socket.
-        OSError: it cannot be opened.
-
-    """
+    """The file at ``path``, and its size if known; raises ``NoInputError`` for a device or socket, or ``OSError``."""
     if stat.S_ISSOCK(path.stat().st_mode):
         raise NoInputError(f"{path} is a socket")
     file = path.open("rb", buffering=0)
@@ -137,12 +131,7 @@ def opened(path: Path) -> tuple[BinaryIO, int | None]:
 
 
 def refuse_devices(stream: BinaryIO | io.FileIO, name: str) -> None:
-    """A device has no end (``/dev/zero``), or waits at it (``/dev/kmsg``); terminals and ``/dev/null`` have one.
-
-    Raises:
-        NoInputError: ``stream`` is such a device.
-
-    """
+    """Raise ``NoInputError`` for endless devices (``/dev/zero``, ``/dev/kmsg``), not terminals and ``/dev/null``."""
     if sys.platform == "win32":
         return  # NUL, CON and a pipe are all character devices there
     try:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from necropsy.formats.log import Digest
 
 Watch = Callable[[BinaryIO, str, "int | None"], "AbstractContextManager[BinaryIO]"]
-"""Wraps a stream to show how far it is read: the stream, its name, its size in bytes where it is known."""
+"""Wraps a stream to show progress: gets the stream, its name, and its size in bytes if known."""
 
 _ENOUGH = 4096
 _LONGEST_NAME = 200
@@ -43,11 +43,11 @@ class Inputs:
     words: tuple[str, ...]
     rules: tuple[str, ...] = ()
     named: tuple[ErrorName, ...] = ()
-    """Errors that were asked for by name: ``CUDNN_STATUS_NOT_INITIALIZED``, ``WinError 126``."""
+    """Errors given by name: ``CUDNN_STATUS_NOT_INITIALIZED``, ``WinError 126``."""
     codes: tuple[ExitCode, ...] = ()
     digests: tuple[Digest, ...] = ()
     sources: tuple[str, ...] = ()
-    """The name of each text: a path, ``standard input``, or ``the text``. An archive of several has one name."""
+    """Name of each text: a path, ``standard input``, or ``the text``; an archive's texts share one."""
 
     @property
     def subject(self) -> Subject:
@@ -62,13 +62,10 @@ PIPE, TEXT = "standard input", "the text"
 
 
 def read(words: Sequence[str], stdin: BinaryIO | None = None, watch: Watch | None = None) -> Inputs:
-    """Sort and read ``words``: ``-`` is ``stdin``; a file that is there is read; the rest are names, codes and texts.
+    """Sort and read ``words``: ``-`` is ``stdin``; existing files are read; the rest are names, codes and texts.
 
-    Raises:
-        UnknownCodeError: a word is none of them.
-        NoInputError: a file cannot be read.
-        InputError: a file is no text (a core, a dump).
-
+    Raises ``UnknownCodeError`` for other words, ``NoInputError`` for unreadable files, and ``InputError`` for files
+    that are not texts (a core, a dump).
     """
     inputs = Inputs(words=tuple(words))
     rest: list[str] = []
@@ -95,7 +92,7 @@ def read(words: Sequence[str], stdin: BinaryIO | None = None, watch: Watch | Non
 
 
 def _near(words: Sequence[str]) -> str:
-    """``. Did you mean 'null-dereference'?`` where a word is close to a rule's or a signal's name."""
+    """``. Did you mean 'null-dereference'?`` if a rule's or signal's name is close."""
     import difflib
 
     known = {name.lower(): name for name in (*rule_page.rule_names(), *exit_status.signal_names())}
@@ -108,7 +105,7 @@ def _with(inputs: Inputs, digests: Sequence[Digest], source: str) -> Inputs:
 
 
 def _named(word: str) -> ErrorName | None:
-    """An error that has a name; signals and Windows' statuses are codes, whose pages say more."""
+    """Signals and Windows statuses are codes instead, whose pages say more."""
     if len(word) > _LONGEST_NAME or not re.search(r"[A-Za-z]{2}", word) or re.fullmatch(r"0[xX][0-9A-Fa-f]+", word):
         return None
     from necropsy.formats.error_names import meaning_of
@@ -118,7 +115,7 @@ def _named(word: str) -> ErrorName | None:
 
 
 def _text(word: str) -> Digest | None:
-    """A text that says more than a code or a name does: what a program printed is evidence, not a question."""
+    """Program output is evidence rather than a code or name to look up."""
     if not any(char.isspace() for char in word.strip()):
         # One word that is no code may still be all that somebody has: OOMKilled.
         return None if _is_code(word) or _named(word) or not _says_more(found := _digest_of(word)) else found
@@ -145,7 +142,7 @@ def _says_more(digest: Digest) -> bool:
 
 
 def _file(word: str) -> Path | None:
-    """The file of this name; a pipe of the shell's (``<(dmesg)``) is one too."""
+    """Shell pipes (``<(dmesg)``) count too."""
     if len(word) > _ENOUGH or "\n" in word or "\0" in word:
         return None
     path = Path(word)
@@ -223,7 +220,7 @@ def _stream(stream: BinaryIO | None, name: str, size: int | None, watch: Watch |
 
 
 def _digests(stream: BinaryIO, name: str) -> Sequence[Digest]:
-    """What the text says; of an archive, what its texts say."""
+    """The text's digest, or those of an archive's texts."""
     from necropsy.explanation import archives
 
     head = stream.read(len(archives.ZSTD))

@@ -36,7 +36,6 @@ def of_rule(word: str) -> str | None:
 
 
 def _added(name: str) -> Rule[Crash] | None:
-    """The rule of another package."""
     from necropsy.rules import plugins
 
     added = plugins.loaded()

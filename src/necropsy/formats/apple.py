@@ -1,8 +1,8 @@
-"""What macOS' two forms of a crash report have in common: its words as a crash of the model.
+"""Parts common to both forms of a macOS crash report, as a crash of the model.
 
 Words and fields: Apple, *Examining the fields in a crash report*, *Understanding the exception types in a crash
-report*; xnu's osfmk/mach/exception_types.h and i386/exception.h for the codes. Linux' names of signals are used for
-faults, so that one rule judges all systems: macOS reports a protection fault as SIGBUS, the same is SIGSEGV elsewhere.
+report*; codes: xnu's osfmk/mach/exception_types.h and i386/exception.h. Faults get Linux' names of signals, so that
+one rule judges all systems: macOS reports a protection fault as SIGBUS, which is SIGSEGV elsewhere.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def _termination(report: AppleReport) -> str:
 
 
 def _fault(report: AppleReport) -> Fault | None:
-    """The processor's fault, or the abort; nothing where the system ended it, or never started it."""
+    """The processor's fault, or the abort; None where the system ended the process or never started it."""
     if report.namespace not in {None, "SIGNAL"} or report.signal is None:
         return None
     if report.exception == "EXC_CRASH" and report.signal == "SIGABRT":
@@ -167,7 +167,6 @@ def _access(report: AppleReport) -> Access | None:
 
 
 def _threads(report: AppleReport, fault: Fault | None) -> tuple[Thread, ...] | None:
-    """All threads; the one that crashed with what is known of its stack."""
     stack = _stack(report) if fault is not None and fault.signal in {"SIGSEGV", "SIGBUS"} else None
     threads = tuple(
         Thread(
@@ -188,7 +187,7 @@ def _threads(report: AppleReport, fault: Fault | None) -> tuple[Thread, ...] | N
 
 
 def _stack(report: AppleReport) -> Stack | None:
-    """The stack of the thread that crashed, where the access hit the guard below it."""
+    """Stack of the crashed thread, where the access hit the guard below it."""
     pointer = report.registers.get("rsp", report.registers.get("sp"))
     regions = list(_REGION.finditer(report.region or ""))
     at = next((place for place, match in enumerate(regions) if match["arrow"]), None)
@@ -221,7 +220,7 @@ def _thrown(report: AppleReport) -> CppException | None:
 
 
 def _exception(report: AppleReport) -> re.Match[str] | None:
-    """Objective-C's sentence, which has the reason, before that of C++'s runtime, which follows it."""
+    """Objective-C's sentence, which has the reason, before the C++ runtime's, which follows it."""
     found = (pattern.search(said) for pattern in (_RAISED, _THROWN) for said in report.information)
     return next((match for match in found if match is not None), None)
 

@@ -1,7 +1,6 @@
-"""What macOS' loader and its C library say before they give up: ``Library not loaded``, ``pointer being freed``.
+"""Messages of macOS' loader and C library before they abort: ``Library not loaded``, ``pointer being freed``.
 
-Texts: dyld's dyld/Loader.cpp and common/Diagnostics; libmalloc's src/magazine_tiny.c and src/malloc.c; the stack
-protector and _FORTIFY_SOURCE of Libc.
+Texts: dyld's dyld/Loader.cpp and common/Diagnostics; libmalloc's src/magazine_tiny.c and src/malloc.c; Libc.
 """
 
 from __future__ import annotations

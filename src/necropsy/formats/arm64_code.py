@@ -1,4 +1,4 @@
-"""What the code of ARM64 does with the link register, as far as walking a stack asks.
+"""What ARM64 code does with the link register, as far as unwinding needs it.
 
 A call (``BL``) puts the return address into x30. A function that calls others saves it first, with the frame pointer
 (``STP x29, x30``), and loads it again before it returns. Encodings: Arm Architecture Reference Manual, C4.1 and C6.2.
@@ -6,6 +6,7 @@ A call (``BL``) puts the return address into x30. A function that calls others s
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from typing import Literal
 
@@ -23,16 +24,10 @@ Link = Literal["live", "saved"]
 
 
 def link(code: Callable[[int], bytes], pc: int) -> Link | None:
-    """Where the return address of the function is that stands at ``pc``; None where the code does not tell.
+    """Where the return address of the function at ``pc`` is; None where the code does not show it.
 
-    ``live``: in x30, because it is saved or the frame is set up only later, or because the function returns without
-    loading it. ``saved``: on the stack, because it is loaded before the function returns, or because a call follows
-    that overwrites x30. What holds at ``pc`` holds on each of the ways from there: the first that tells is taken.
-
-    Args:
-        code: the four bytes at an address, or fewer where they are not at hand.
-        pc: the program counter.
-
+    ``live``: in x30, because the frame is set up only later or the function returns without loading it. ``saved``: on
+    the stack, as it is loaded before the return or a call overwrites x30. ``code`` returns four bytes, or fewer.
     """
     ways, seen = [pc], set[int]()
     while ways and len(seen) < _MOST:
@@ -60,7 +55,7 @@ def link(code: Callable[[int], bytes], pc: int) -> Link | None:
 
 
 def _distance(word: int, bits: int) -> int:
-    """A jump's, in bytes: the lowest ``bits`` of ``word`` with their sign, in instructions."""
+    """Distance of a jump in bytes: the lowest ``bits`` of ``word`` are signed and count instructions."""
     number = word & (1 << bits) - 1
     return 4 * (number - (number >> bits - 1 << bits))
 
@@ -82,3 +77,24 @@ def _of(word: int) -> Link | None:
         return "live"
     is_call = word & 0xFC000000 == 0x94000000 or word & 0xFEFFF000 == 0xD63F0000
     return "saved" if is_call else None
+
+
+# ``ARM64_NT_CONTEXT`` as registers. Layout: winnt.h (Windows SDK), and Breakpad's older form of it.
+#
+# Windows: ContextFlags and Cpsr of 32 bits each, then x0 to x28, fp, lr, sp and pc. Breakpad's older form
+# (``MDRawContextARM64_Old``) has flags of 64 bits and puts Cpsr behind pc; the numbers between lie at the same place.
+_NAMES = (*(f"x{number}" for number in range(29)), "fp", "lr", "sp", "pc")
+_AT = 8
+_OLD = 0x80000000
+"""In the flags of Breakpad's older form."""
+
+
+def context_registers(context: bytes) -> dict[str, int] | None:
+    """``x0`` to ``x28``, ``fp``, ``lr``, ``sp``, ``pc`` and ``cpsr``; None where the context is cut off before."""
+    if len(context) < _AT + 8 * len(_NAMES) + 4:
+        return None
+    values = dict(zip(_NAMES, struct.unpack_from(f"<{len(_NAMES)}Q", context, _AT), strict=True))
+    flags, cpsr = struct.unpack_from("<II", context)
+    if flags & _OLD:
+        (cpsr,) = struct.unpack_from("<I", context, _AT + 8 * len(_NAMES))
+    return values | {"cpsr": cpsr}

@@ -1,7 +1,7 @@
-"""Backtraces as tools print them, one frame a line: what their readers share.
+"""What the readers of printed backtraces share.
 
 The frames of one thread become a ``Thread`` of the model: recursion folded, the first and last 256 frames kept, the
-depth known by the frames' numbers even where the text leaves out the middle.
+depth taken from the frames' numbers even where the text leaves out the middle.
 """
 
 from __future__ import annotations
@@ -85,10 +85,9 @@ class BacktraceCall:
 
 
 def call(text: str, *, spaced: bool = True) -> BacktraceCall:
-    """The function of a call, and its arguments; ``spaced`` as gdb writes it, a space before them.
+    """The function of a call, and its arguments; gdb writes a space between them (``spaced``).
 
-    The brackets of template arguments, of ``(anonymous namespace)`` and, where a space is asked for, of the parameters
-    that belong to a demangled name are no arguments: these stand in the first brackets outside of all others.
+    Brackets of template arguments, ``(anonymous namespace)`` and, with ``spaced``, of a demangled name are passed over.
     """
     hidden = text.replace("(anonymous namespace)", "\3anonymous namespace\4")
     hidden = _OPERATOR.sub(lambda match: match[0].translate(_HIDDEN), hidden)
@@ -104,7 +103,6 @@ def call(text: str, *, spaced: bool = True) -> BacktraceCall:
 
 
 def _inside(text: str) -> str:
-    """What stands between the bracket that begins ``text`` and the last one that closes."""
     end = text.rfind(")")
     return text[1:end] if end > 0 else text[1:]
 
@@ -158,11 +156,7 @@ def thread(
     stack: Stack | None = None,
     holds_gil: bool | None = None,
 ) -> Thread:
-    """The thread with these native frames, innermost first, their ``index`` as it was printed.
-
-    ``cut``: the text says itself that more frames followed. It was cut too where it ends amid a recursion. Then nobody
-    knows how many there were in all.
-    """
+    """The thread of these frames, innermost first, ``index`` as printed; ``cut``: the text says that more followed."""
     first = frames[0].index if frames else 0
     total = frames[-1].index + 1 if frames else 0
     found = folds(frames)
@@ -189,8 +183,7 @@ def thread(
 def folds(frames: Sequence[Frame]) -> tuple[Fold, ...]:
     """The recursions in ``frames``, largest first.
 
-    A recursion that reaches up to where the text leaves frames out is taken to go on there: the numbers of the frames
-    tell how many they are, and nothing but a recursion has so many.
+    One that reaches to where the text leaves frames out is taken to fill the gap: nothing but a recursion has so many.
     """
     found: list[Fold] = []
     open_: Fold | None = None
@@ -217,7 +210,6 @@ def folds(frames: Sequence[Frame]) -> tuple[Fold, ...]:
 
 
 def _same_cycle(one: Fold, other: Fold) -> bool:
-    """The same functions in the same order, wherever the period begins."""
     twice = one.functions * 2
     return one.period == other.period and any(
         twice[at : at + other.period] == other.functions for at in range(one.period)
@@ -225,7 +217,7 @@ def _same_cycle(one: Fold, other: Fold) -> bool:
 
 
 def _stretches(frames: Sequence[Frame]) -> list[tuple[int, int]]:
-    """Where the frames' numbers go on without a hole: pairs of positions."""
+    """The stretches in which the frames' numbers have no hole, as pairs of positions."""
     breaks = [at for at in range(1, len(frames)) if frames[at].index != frames[at - 1].index + 1]
     return list(zip([0, *breaks], [*breaks, len(frames)], strict=True)) if frames else []
 
@@ -261,11 +253,7 @@ def joined(head: Thread, tail: Thread) -> Thread:
 
 
 def by_stack(registers: Mapping[str, int], address: int | None) -> Stack | None:
-    """The stack of a thread that faulted on ``address``: used up, where that lies beside the stack pointer.
-
-    What lies there, or between the two pointers of the frame, is the thread's own stack: only where that has ended can
-    it be refused.
-    """
+    """Stack of a thread that faulted on ``address``: used up where that lies beside the stack pointer."""
     pointer = next((registers[name] for name in ("rsp", "sp", "esp") if name in registers), None)
     if pointer is None:
         return None

@@ -14,10 +14,7 @@ STEP = 1 << 10
 
 @dataclass(frozen=True)
 class ByteSpan:
-    """Lines without holes: ``data`` begins in line ``number``, in its middle where it is ``cut``.
-
-    ``start`` is its offset in the text without colours.
-    """
+    """Contiguous lines; ``data`` begins in line ``number`` (amid it: ``cut``), ``start`` is its uncoloured offset."""
 
     start: int
     number: int

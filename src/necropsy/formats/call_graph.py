@@ -1,8 +1,7 @@
-"""Who calls whom in a library for x86-64: calls and tail calls whose target can be read from the machine code.
+"""Call graph of an x86-64 library: calls and tail calls whose target can be read from the machine code.
 
-Stubs (of an ELF file's procedure linkage table, of a DLL's imports) are followed to the function that they lead to, in
-the same file or in another one. Calls through a register or a table are counted: their target is not known before the
-program runs.
+Stubs (an ELF file's procedure linkage table, a DLL's imports) are followed to their function, in the same file or in
+another. Calls through a register or a table are only counted: their target is not known before the program runs.
 """
 
 from __future__ import annotations
@@ -56,12 +55,7 @@ class CallGraph:
     """The calls of one file; each function is disassembled when it is asked for."""
 
     def __init__(self, code: MachineCode, functions: FrameSizes) -> None:
-        """Look at the file with this code, whose functions are ``functions``.
-
-        Raises:
-            ImportError: capstone is not installed.
-
-        """
+        """Read ``code``, whose functions are ``functions``. Raises ImportError where capstone is not installed."""
         import capstone
 
         self._code, self._functions = code, functions
@@ -109,7 +103,7 @@ class CallGraph:
         return FunctionCalls(tuple(called), tuple(jumped), tuple(outside), indirect, tuple(taken), is_dynamic)
 
     def _target(self, operands: str, after: int) -> int | str | None:
-        """A function of this file, one of another library by its name, or None for what is not known."""
+        """A function of this file, one of another library by its name, or None where the target is unknown."""
         if operands.startswith("0x"):
             address = int(operands, 16)
             index = self._functions.beginning_at(address)
@@ -140,7 +134,6 @@ class CallGraph:
 
 
 def _relative(operand: str, after: int) -> int | None:
-    """The address that an operand relative to the next instruction names."""
     match = _RIP_RELATIVE.fullmatch(operand) if "rip" in operand else None
     if match is None:
         match = _RIP_RELATIVE.fullmatch(f"qword ptr {operand}") if operand.startswith("[rip") else None

@@ -1,7 +1,4 @@
-"""The COFF symbol table of a PE file, which MinGW writes: names of functions where there is no debug information.
-
-Layout: "PE Format", section "COFF Symbol Table" (learn.microsoft.com/windows/win32/debug/pe-format).
-"""
+"""COFF symbol table of a PE file, as MinGW writes it. Layout: "PE Format", section "COFF Symbol Table"."""
 
 from __future__ import annotations
 

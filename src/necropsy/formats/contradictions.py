@@ -1,7 +1,7 @@
-"""Where inputs say of one death what cannot both be true, and which of them is to be believed.
+"""Inputs about one death that cannot both be true, and which of them to believe.
 
-Texts on the web mix up statuses whose names are alike, and give a number of one crash beside the words of another. A
-number is what the system gave; a name is what somebody wrote beside it.
+Texts on the web mix up statuses with similar names, or quote the number of one crash beside the words of another. The
+number came from the system; the name was written beside it by a person.
 """
 
 from __future__ import annotations
@@ -32,9 +32,8 @@ _SIGNAL_IN_WORDS = re.compile(r"code (\d{3}) \(interrupted by signal \d{1,2}: ?(
 def of_codes(codes: Sequence[ExitCode]) -> tuple[Contradiction, ...]:
     """The pairs of codes that cannot be the end of one process.
 
-    A number and a name contradict each other, or two numbers. No contradiction are two forms of one end (Git Bash shows
-    0xC0000005 as 139, abort() is 0xC0000409 or 3), nor a plain exit code beside a signal: the one is a launcher's, the
-    other its child's.
+    Not contradictory: two forms of one end (Git Bash shows 0xC0000005 as 139, abort() is 0xC0000409 or 3), and a plain
+    exit code beside a signal, which are a launcher's and its child's.
     """
     return tuple(
         _between_codes(one, other)
@@ -63,7 +62,7 @@ def of_exits(exits: Sequence[Exit]) -> tuple[Contradiction, ...]:
 
 
 def _within(text: str) -> Iterator[Contradiction]:
-    """Contradictions inside of one sentence: only what is so long that it can be nothing else is taken for a status."""
+    """Contradictions within one sentence; only a number long enough to be nothing else counts as a status."""
     values: dict[int, str] = {}
     for match in _STATUS_IN_WORDS.finditer(text[:400]):
         value = int(match[1], 16) if match[1] else int(match[2])
@@ -117,7 +116,6 @@ def _spelled(code: ExitCode) -> str:
 
 
 def _name(reading: ExitReading) -> str:
-    """``0xC00000FD STATUS_STACK_OVERFLOW``, ``SIGSEGV``."""
     if reading.kind == "signal":
         return signal_name(reading.value)
     if reading.kind == "subcode":
@@ -139,7 +137,7 @@ def _number(reading: ExitReading) -> str:
 
 
 def _is_death(reading: ExitReading) -> bool:
-    """A signal or a status of Windows. A plain exit code is what a launcher ends with after its child's death too."""
+    """A signal or a status of Windows. A launcher ends with a plain exit code after its child's death too."""
     return reading.kind != "exit"
 
 
@@ -173,7 +171,7 @@ def _reading(end: Exit) -> ExitReading | None:
 
 
 def _is_sentence(end: Exit) -> bool:
-    """Somebody's sentence; a bare number or name was given beside the texts, as what is known of the end."""
+    """A sentence; a bare number or name was given beside the texts, as what is known of the end."""
     return end.text is not None and number(end.text) is None and signal_number(end.text) is None
 
 

@@ -1,4 +1,4 @@
-"""Control groups: which folder a process's group has, and the limits on memory and processes along its path.
+"""Control groups: a process's folder, and the limits on memory and processes along its path.
 
 Version 2: Documentation/admin-guide/cgroup-v2.rst; version 1: Documentation/admin-guide/cgroup-v1/memory.rst.
 """
@@ -32,10 +32,7 @@ def folder_of(pid: int | str = "self", controller: str = "memory") -> Path | Non
 
 
 def find(groups: str, mounts: str, controller: str = "memory") -> Path | None:
-    """The folder, from the texts of ``/proc/PID/cgroup`` and ``/proc/self/mountinfo``.
-
-    A mount may show a part of the hierarchy only (a container's): what is not below its root is looked for at its root.
-    """
+    """The folder, by ``/proc/PID/cgroup`` and ``mountinfo``; what a mount does not show is looked for at its root."""
     paths: dict[str, str] = {}
     for row in groups.splitlines():
         _, _, rest = row.partition(":")

@@ -1,7 +1,7 @@
-"""A log's bytes as UTF-8: unpacked, whatever its encoding, block by block.
+"""A log's bytes as UTF-8: unpacked and decoded block by block.
 
-PowerShell's ``>`` writes UTF-16 with a byte order mark, its ``Out-File -Append`` and some redirections the same without
-one. Invalid bytes stay as they are: all that is looked for is ASCII.
+PowerShell's ``>`` writes UTF-16 with a byte order mark; its ``Out-File -Append`` and some redirections write none.
+Invalid bytes stay as they are: all patterns are ASCII.
 """
 
 from __future__ import annotations
@@ -40,10 +40,7 @@ _CONTROLS = b"\x00\x08"
 
 
 class Text:
-    """The blocks of ``stream`` as UTF-8.
-
-    ``bytes`` counts what was read so far of the stream itself, ``gaps`` says what of it was not unpacked.
-    """
+    """The blocks of ``stream`` as UTF-8. ``bytes``: how much of it was read; ``gaps``: what was not unpacked."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self.bytes = 0
@@ -52,12 +49,7 @@ class Text:
         self._first = b""
 
     def __iter__(self) -> Iterator[bytes]:
-        """Blocks of about ``BLOCK`` bytes.
-
-        Raises:
-            InputError: packed in a way that is not unpacked here.
-
-        """
+        """Yield blocks of about ``BLOCK`` bytes. Raises InputError where the packing is not supported."""
         self._first = self._read(BLOCK)
         for magic, what in _OTHERS.items():
             if self._first.startswith(magic):
@@ -66,7 +58,7 @@ class Text:
         return _as_utf8(blocks)
 
     def _read(self, size: int) -> bytes:
-        """``size`` bytes; fewer only at the end: a pipe gives what happens to be there."""
+        """``size`` bytes; fewer only at the end, though a pipe may return less at a time."""
         if self._first:
             first, self._first = self._first[:size], self._first[size:]
             return first
@@ -112,8 +104,6 @@ class Text:
 
 
 class _Raw(io.RawIOBase):
-    """The stream from its beginning, for those who want a file."""
-
     def __init__(self, text: Text) -> None:
         self._text = text
 
@@ -128,7 +118,7 @@ class _Raw(io.RawIOBase):
 
 
 def _unpack_xz(text: Text) -> Iterator[bytes]:
-    """As lzma.LZMAFile does it, but with a limit: a file may ask for a dictionary of gigabytes."""
+    """As lzma.LZMAFile does it, but with a limit: a file may request a dictionary of gigabytes."""
     import lzma
 
     unpacker = lzma.LZMADecompressor(format=lzma.FORMAT_XZ, memlimit=_MEMORY_XZ)
@@ -165,7 +155,7 @@ def _as_utf8(blocks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _encoding(first: bytes) -> tuple[str | None, int]:
-    """The codec that the text needs (None: its bytes are good as they are), and the length of the byte order mark."""
+    """The text's codec (None: its bytes are fine as they are), and the length of the byte order mark."""
     if first.startswith(codecs.BOM_UTF8):
         return None, len(codecs.BOM_UTF8)
     for mark, name in (

@@ -1,8 +1,7 @@
-"""Mangled C++ names (``_ZN3abs6Kernel3RunEi``) as people read them: ``abs::Kernel::Run``.
+"""Demangled C++ names: ``_ZN3abs6Kernel3RunEi`` becomes ``abs::Kernel::Run``.
 
-Only the qualified name is read, after the Itanium C++ ABI (https://itanium-cxx-abi.github.io/cxx-abi/abi.html#mangling):
-template arguments and parameters are passed over. Handlers that print backtraces with ``backtrace_symbols`` leave names
-mangled, and a text has no demangler at hand that could be asked.
+Only the qualified name is read (Itanium C++ ABI, https://itanium-cxx-abi.github.io/cxx-abi/abi.html#mangling), without
+template arguments and parameters. Logs have mangled names from handlers that print with ``backtrace_symbols``.
 """
 
 from __future__ import annotations
@@ -53,14 +52,13 @@ def readable(symbol: str) -> str:
 
 
 class _Reader:
-    """Reads one name from left to right; an IndexError or ValueError means that it was cut off or is none."""
+    """Reads one name from left to right; IndexError or ValueError means that it is cut off or not a name."""
 
     def __init__(self, text: str, at: int) -> None:
         self.text = text
         self.at = at
 
     def encoding(self) -> list[str]:
-        """The parts of the name of a function or variable."""
         if self.text[self.at] == "Z":
             return self._local()
         if self.text[self.at] == "N":
@@ -68,7 +66,7 @@ class _Reader:
         return self._unscoped()
 
     def _local(self) -> list[str]:
-        """``Z <function> E <entity>``: something inside of a function; it is called by that function."""
+        """``Z <function> E <entity>``: something inside a function, which gives it its name."""
         self.at += 1
         outer = self.encoding()
         depth_end = self._pass_until_end()
@@ -78,7 +76,6 @@ class _Reader:
         return outer
 
     def _pass_until_end(self) -> bool:
-        """Pass over the parameters of an enclosing function and its closing ``E``."""
         self._pass_types("E")
         if self.at < len(self.text) and self.text[self.at] == "E":
             self.at += 1
@@ -107,7 +104,6 @@ class _Reader:
         return names
 
     def _part(self, before: list[str]) -> list[str]:
-        """One part of a qualified name."""
         character = self.text[self.at]
         if character == "L":
             self.at += 1
@@ -171,7 +167,6 @@ class _Reader:
         return "{lambda}" if kind == "Ul" else "{unnamed}"
 
     def _pass_arguments(self) -> None:
-        """Pass over ``I <template arguments> E``."""
         self.at += 1
         self._pass_types("E")
         self.at += 1

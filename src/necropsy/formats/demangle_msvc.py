@@ -1,7 +1,7 @@
-"""Types as Microsoft's compiler writes them into its type descriptors: ``.?AVruntime_error@std@@`` as people read them.
+"""Demangled type descriptors of Microsoft's compiler: ``.?AVruntime_error@std@@`` becomes ``std::runtime_error``.
 
-The grammar is not published by Microsoft; it is written down in LLVM (``MicrosoftDemangle.cpp``). Read are the names of
-classes, structs, unions and enums, pointers and the simple types; template arguments are passed over, but for strings.
+Microsoft publishes no grammar; LLVM has it in ``MicrosoftDemangle.cpp``. Classes, structs, unions, enums, pointers and
+simple types are read; template arguments are passed over, except those of strings.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _qualified(name: str) -> str | None:
 
 
 def _after_arguments(text: str, at: int, depth: int) -> int | None:
-    """Where the arguments of a template end that begin at ``at``; None where that cannot be read."""
+    """Where the template arguments that begin at ``at`` end; None where that cannot be read."""
     while at < len(text) and depth < _DEEPEST:
         if text[at] == "@":
             return at + 1

@@ -1,11 +1,10 @@
-"""Mangled names of Rust (``_RNvNtCs1234_7mycrate3foo3bar``) as people read them: ``mycrate::foo::bar``.
+"""Demangled Rust names: ``_RNvNtCs1234_7mycrate3foo3bar`` becomes ``mycrate::foo::bar``.
 
-After RFC 2603, *Rust Symbol Mangling v0* (https://rust-lang.github.io/rfcs/2603-rust-symbol-name-mangling-v0.html),
-which rustc makes since 1.59 where it is asked to (``-C symbol-mangling-version=v0``). Only the path is read: generic
-arguments, the hash of a crate and the crate that asked for an instance are passed over. ``<Foo as Drop>::drop`` is told
-as ``Foo::drop``, as the method of its type; the method of a type without a path (``[T]``, ``usize``) by the path of its
-trait or implementation.
-Names from before end in a hash and are otherwise those of C++: ``core::panicking::panic::h0123456789abcdef``.
+RFC 2603, *Rust Symbol Mangling v0* (https://rust-lang.github.io/rfcs/2603-rust-symbol-name-mangling-v0.html), an option
+of rustc since 1.59 (``-C symbol-mangling-version=v0``). Only the path is read, without generic arguments, crate hashes
+and the instantiating crate. ``<Foo as Drop>::drop`` is shown as ``Foo::drop``, a method of its type; the method of a
+type without a path (``[T]``, ``usize``) by the path of its trait or implementation.
+Legacy names end in a hash and are otherwise C++ names: ``core::panicking::panic::h0123456789abcdef``.
 """
 
 from __future__ import annotations
@@ -51,13 +50,12 @@ def without_hash(name: str) -> str:
 
 
 class _Reader:
-    """Reads from left to right; an IndexError or ValueError means that the symbol was cut off or is none."""
+    """Reads from left to right; IndexError or ValueError means that the symbol is cut off or not one."""
 
     def __init__(self, text: str) -> None:
         self.text, self.at, self.depth, self.steps = text, 0, 0, 0
 
     def path(self) -> _Path:
-        """A path, as its parts."""
         self.steps += 1
         if self.depth >= _DEEPEST or self.steps > _MOST_STEPS:
             raise ValueError(self.text)
@@ -96,7 +94,7 @@ class _Reader:
         raise ValueError(self.text)
 
     def _type(self) -> _Path | None:
-        """A type: its path, or None where it has none of its own."""
+        """Path of a type, or None where it has none of its own."""
         self.steps += 1
         if self.depth >= _DEEPEST or self.steps > _MOST_STEPS:
             raise ValueError(self.text)
@@ -181,7 +179,7 @@ class _Reader:
         self.at = found.end()
 
     def _back(self, read: Callable[[], Part]) -> Part:
-        """What stands at an earlier place of the symbol."""
+        """A back reference: what stands at an earlier place of the symbol."""
         place = self._number()
         if place >= self.at - 1:
             raise ValueError(self.text)

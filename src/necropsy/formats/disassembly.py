@@ -1,8 +1,8 @@
-"""One disassembled instruction as a debugger prints it -> what it reads and writes.
+"""What one disassembled instruction reads and writes, from a debugger's text.
 
 AT&T syntax (gdb's and lldb's default: ``mov %eax,-0x8(%rbp)``), Intel's (``mov DWORD PTR [rbp-0x8],eax``, WinDbg's too)
-and AArch64's (``ldr w8, [x8, #0x10]``). Only what decides between reading and writing is read: which operand is memory,
-and whether it is the target. The bytes are not printed, so no disassembler can be asked.
+and AArch64's (``ldr w8, [x8, #0x10]``). The bytes are not printed, so the operands are parsed: which one is memory, and
+whether it is the target.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def _intel(name: str, rest: str, values: Mapping[str, int]) -> tuple[MemoryOpera
 
 
 def _reads(name: str, *, alone: bool) -> bool:
-    """The instruction only reads the memory that stands where a target stands; ``alone``: it has no other operand."""
+    """The instruction only reads the memory in the place of a target; ``alone``: it has no other operand."""
     return bool(_ONLY_READS.match(name)) or (alone and name.startswith("j"))
 
 
@@ -152,7 +152,7 @@ def _operand(
 
 
 def _spelled(terms: list[tuple[str, int]], offset: int) -> str:
-    """``[rbp - 0x8]``, as the instructions of live processes are written."""
+    """``[rbp - 0x8]``, as instructions of live processes are shown."""
     text = " + ".join(name + (f"*{scale}" if scale != 1 else "") for name, scale in terms)
     if not text:
         return f"[{offset:#x}]"
@@ -165,5 +165,4 @@ def _named(rest: str, values: Mapping[str, int]) -> dict[str, Address]:
 
 
 def _full(name: str) -> str:
-    """``rcx`` for ``ecx``: values are known by the whole register's name."""
     return f"r{name[1:]}" if re.fullmatch(r"e(?:[abcd]x|[sd]i|[bs]p)", name) else name

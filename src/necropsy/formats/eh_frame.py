@@ -1,8 +1,8 @@
-"""Unwind tables of an ELF file: which function holds an address, and where its caller's registers lie.
+"""Unwind tables of an ELF file: which function holds an address, and where its caller's registers are saved.
 
 Layouts from the Linux Standard Base 5.0, 10.6 (``.eh_frame``, ``.eh_frame_hdr``), DWARF 5, 6.4 (call frame
-instructions) and the x86-64 psABI, figure 3.36 (numbers of the registers). What is rare is left to others: an
-expression where a number could be, a signal's frame. Everything in a file may lie: each read is checked.
+instructions) and the x86-64 psABI, figure 3.36 (register numbers). A ``CfiRow`` holds the simple cases, ``CallRules``
+the rare ones (expressions, a signal's frame). Files are untrusted: each read is checked.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from necropsy.errors import InputError
+from necropsy.formats.call_rules import CallRules, Kind, Rule, number, signed_number
 from necropsy.formats.elf import PT_GNU_EH_FRAME, ElfFile, Segment
 
 RBX, RBP, RSP, RETURN = 3, 6, 7, 16
@@ -27,17 +28,17 @@ _POINTER_SIZES = {0x00: 8, 0x03: 4, 0x04: 8, 0x0B: 4, 0x0C: 8}
 _USUAL_FORM = bytes([1, 0x1B, 0x03, 0x3B])
 """What every linker writes: version 1, .eh_frame pointer pcrel|sdata4, count udata4, table datarel|sdata4."""
 _SIZE = struct.Struct("<I")
-_UNDEFINED, _SAME, _OTHER = "undefined", "same", "other"
-_Rule = int | str
-"""Where a register lies: an offset from the CFA in bytes, or one of the words above."""
+_UNDEFINED, _SAME = Rule("undefined"), Rule("same")
+_Rule = int | Rule
+"""Where a register lies: an offset from the CFA in bytes, or what is not so simple."""
 
 
 @dataclass(frozen=True, eq=False)
 class CfiRow:
-    """How to get from one address to the caller: its stack pointer is the CFA, ``cfa_register + cfa_offset``.
+    """Rule for the caller at one address: its stack pointer is the CFA, ``cfa_register + cfa_offset``.
 
-    ``saved``: register (DWARF number) and where it lies, as an offset from the CFA; the return address among them, but
-    where the frame is ``outermost``, which means that nobody called it.
+    ``saved``: a register's DWARF number, and the offset from the CFA at which it is saved, the return address included,
+    except where the frame is ``outermost``, that is, was not called.
     """
 
     cfa_register: int
@@ -48,7 +49,7 @@ class CfiRow:
 
 @dataclass(frozen=True)
 class _Common:
-    """What a CIE says for all its functions."""
+    """Fields of a CIE, which all its functions share."""
 
     code_align: int
     data_align: int
@@ -58,7 +59,7 @@ class _Common:
 
 @dataclass(frozen=True)
 class _Entry:
-    """One FDE: where it lies in the file, and the function that it describes."""
+    """One FDE: its place in the file, and the function that it describes."""
 
     at: int
     start: int
@@ -89,10 +90,7 @@ class UnwindTables:
         return (entry.start, entry.size) if entry else None
 
     def programs(self) -> Iterator[tuple[int, int, bytes, bytes]]:
-        """Of each function or part of one: first address, size, and the call frame instructions before and of it.
-
-        Entries that cannot be read are skipped. A file whose tables have another form yields nothing.
-        """
+        """Per function: first address, size, initial and own instructions; none for tables of another form."""
         header = self._header
         try:
             if header is None or self._elf.bytes_at(header.offset, 4) != _USUAL_FORM:
@@ -126,10 +124,19 @@ class UnwindTables:
         except _ERRORS:
             return None
 
+    def rules(self, address: int) -> CallRules | None:
+        """The same in full; None where the tables do not say it, or nobody called what is there."""
+        try:
+            entry = self._find(address)
+            machine = self._run(entry, address) if entry else None
+        except _ERRORS:
+            return None
+        return machine.call_rules() if machine is not None else None
+
     # ------------------------------------------------------------ finding
 
     def _find(self, address: int) -> _Entry | None:
-        """The entry that covers ``address``; None where none does. Raises InputError where it cannot be known."""
+        """The entry that covers ``address``, or None. Raises InputError where that cannot be known."""
         header = self._header
         if header is None:
             raise InputError("no unwind tables")
@@ -151,7 +158,7 @@ class UnwindTables:
         return _Entry(at, begin, size) if address < begin + size else None
 
     def _last_before(self, header: Segment, address: int) -> int:
-        """The index of the last entry of the search table that begins at or before ``address``; -1 for none."""
+        """Index of the last entry of the search table that begins at or before ``address``; -1 for none."""
         (count,) = struct.unpack("<I", self._elf.bytes_at(header.offset + 8, 4))
         low, high = 0, min(count, max(header.file_size - 12, 0) // 8)
         wanted = address - header.address
@@ -181,10 +188,10 @@ class UnwindTables:
         augmentation = data[1:end]
         if version not in {1, 3} or not augmentation.startswith(b"z"):
             return None
-        code, place = _number(data, end + 1)
-        align, place = _signed(data, place)
-        back, place = (data[place], place + 1) if version == 1 else _number(data, place)
-        size, place = _number(data, place)
+        code, place = number(data, end + 1)
+        align, place = signed_number(data, place)
+        back, place = (data[place], place + 1) if version == 1 else number(data, place)
+        size, place = number(data, place)
         form, after = None, place + size
         for letter in augmentation[1:]:
             if letter == ord("R"):
@@ -202,24 +209,28 @@ class UnwindTables:
     # ------------------------------------------------------------ the program of one function
 
     def _row(self, entry: _Entry, address: int) -> CfiRow | None:
+        machine = self._run(entry, address)
+        return None if machine is None or machine.is_signal else machine.row()
+
+    def _run(self, entry: _Entry, address: int) -> _Machine | None:
         length, back = struct.unpack("<II", self._elf.bytes_at(entry.at, 8))
         common = self._common(entry.at + 4 - back)
-        if common is None or common.is_signal or not 12 <= length <= _LONGEST_ENTRY:
+        if common is None or not 12 <= length <= _LONGEST_ENTRY:
             return None
         data = self._elf.bytes_at(entry.at + 16, length - 12)
-        skipped, place = _number(data, 0)
+        skipped, place = number(data, 0)
         machine = _Machine(common)
         machine.run(common.instructions, None)
         machine.first = dict(machine.rules)
         machine.run(data[place + skipped :], address - entry.start)
-        return machine.row()
+        return machine
 
 
 def deepest(before: bytes, program: bytes) -> tuple[int, bool] | None:
-    """How far below its CFA a function moves the stack pointer, as far as its program says so, in bytes.
+    """How far below its CFA a function moves the stack pointer, in bytes; None where the program is not understood.
 
-    Second: whether the CFA is found by another register from some point on, so that the program does not say all. None
-    where the program is not understood. It is that of the compilers: code is counted in bytes, data in words downwards.
+    Second: whether another register defines the CFA from some point on, so that the program does not say all. Compilers
+    count code in bytes and data in words downwards.
     """
     machine = _Machine(_Common(1, -8, is_signal=False, instructions=before))
     try:
@@ -232,18 +243,19 @@ def deepest(before: bytes, program: bytes) -> tuple[int, bool] | None:
 
 
 class _Machine:
-    """Runs call frame instructions up to an address; raises one of ``_ERRORS`` at what it does not know."""
+    """Runs call frame instructions up to an address; raises one of ``_ERRORS`` at an unknown one."""
 
     def __init__(self, common: _Common) -> None:
         self._code, self._data = common.code_align, common.data_align
-        self.cfa: tuple[int, int] | None = None
+        self.is_signal = common.is_signal
+        self.cfa: tuple[int, int] | bytes | None = None
         self.rules: dict[int, _Rule] = {}
         self.first: dict[int, _Rule] = {}
-        self._remembered: list[tuple[tuple[int, int] | None, dict[int, _Rule]]] = []
+        self._remembered: list[tuple[tuple[int, int] | bytes | None, dict[int, _Rule]]] = []
         self.deepest, self.leaves_rsp = 0, False
 
     def run(self, code: bytes, until: int | None) -> None:
-        """All of ``code``, or up to the row of the instruction ``until`` bytes behind the function's start."""
+        """Run all of ``code``, or up to the row for the instruction ``until`` bytes into the function."""
         at = location = 0
         while at < len(code):
             byte = code[at]
@@ -255,7 +267,7 @@ class _Machine:
                 if until is not None and location > until:
                     return
             elif kind == 0x80:  # DW_CFA_offset
-                offset, at = _number(code, at)
+                offset, at = number(code, at)
                 self.rules[low] = offset * self._data
             elif kind == 0xC0:  # DW_CFA_restore
                 self._restore(low)
@@ -279,37 +291,38 @@ class _Machine:
         if byte == 0x0B:  # restore_state
             self.cfa, self.rules = self._remembered.pop()
             return at
-        number, at = _number(code, at)
+        register, at = number(code, at)
         if byte in {0x05, 0x11, 0x2F}:  # offset_extended, its signed form, GNU_negative_offset_extended
-            offset, at = _signed(code, at) if byte == 0x11 else _number(code, at)
-            self.rules[number] = offset * self._data * (-1 if byte == 0x2F else 1)
+            offset, at = signed_number(code, at) if byte == 0x11 else number(code, at)
+            self.rules[register] = offset * self._data * (-1 if byte == 0x2F else 1)
         elif byte == 0x06:  # restore_extended
-            self._restore(number)
+            self._restore(register)
         elif byte in {0x07, 0x08}:  # undefined, same_value
-            self.rules[number] = _UNDEFINED if byte == 0x07 else _SAME
+            self.rules[register] = _UNDEFINED if byte == 0x07 else _SAME
         elif byte == 0x09:  # register
-            _, at = _number(code, at)
-            self.rules[number] = _OTHER
+            other, at = number(code, at)
+            self.rules[register] = Rule("register", other)
         elif byte == 0x0C:  # def_cfa
-            offset, at = _number(code, at)
-            self._define(number, offset)
+            offset, at = number(code, at)
+            self._define(register, offset)
         elif byte == 0x0D:  # def_cfa_register
-            if self.cfa is not None:
-                self._define(number, self.cfa[1])
+            if isinstance(self.cfa, tuple):
+                self._define(register, self.cfa[1])
         elif byte == 0x0E:  # def_cfa_offset
-            if self.cfa is not None:
-                self._define(self.cfa[0], number)
+            if isinstance(self.cfa, tuple):
+                self._define(self.cfa[0], register)
         elif byte == 0x0F:  # def_cfa_expression: the number was its length
-            self.cfa, self.leaves_rsp, at = None, True, at + number
+            self.cfa, self.leaves_rsp, at = code[at : at + register], True, at + register
         elif byte in {0x10, 0x16}:  # expression, val_expression
-            size, at = _number(code, at)
-            self.rules[number], at = _OTHER, at + size
+            size, at = number(code, at)
+            kind: Kind = "expression" if byte == 0x10 else "value-expression"
+            self.rules[register], at = Rule(kind, code=code[at : at + size]), at + size
         elif byte == 0x12:  # def_cfa_sf
-            offset, at = _signed(code, at)
-            self._define(number, offset * self._data)
+            offset, at = signed_number(code, at)
+            self._define(register, offset * self._data)
         elif byte in {0x14, 0x15}:  # val_offset, its signed form
-            _, at = _number(code, at)
-            self.rules[number] = _OTHER
+            offset, at = signed_number(code, at) if byte == 0x15 else number(code, at)
+            self.rules[register] = Rule("value-offset", offset * self._data)
         elif byte != 0x2E:  # GNU_args_size says nothing to us
             raise InputError(f"call frame instruction {byte:#x}")
         return at
@@ -322,8 +335,8 @@ class _Machine:
             self.leaves_rsp = True
 
     def row(self) -> CfiRow | None:
-        """The row that was reached; None where it is not of the simple kind."""
-        if self.cfa is None:
+        """The row that was reached; None where it is not simple."""
+        if not isinstance(self.cfa, tuple):
             return None
         if self.rules.get(RETURN) == _UNDEFINED:
             return CfiRow(*self.cfa, (), outermost=True)
@@ -336,26 +349,14 @@ class _Machine:
                 return None
         return None if self.rules.get(RSP, _SAME) != _SAME else CfiRow(*self.cfa, tuple(saved))
 
-
-def _number(data: bytes, at: int) -> tuple[int, int]:
-    """ULEB128: the value, and where what follows it begins."""
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if not byte & 0x80:
-            return value, at
-        if shift > 63:
-            raise InputError("a number of more than 64 bits")
-
-
-def _signed(data: bytes, at: int) -> tuple[int, int]:
-    """SLEB128."""
-    value, after = _number(data, at)
-    bits = (after - at) * 7
-    return (value - (1 << bits) if value >> bits - 1 & 1 else value), after
+    def call_rules(self) -> CallRules | None:
+        """The row that was reached, of any kind; None for the outermost frame, or if the caller cannot be found."""
+        if self.cfa is None or self.rules.get(RETURN, _UNDEFINED) in {_UNDEFINED, _SAME}:
+            return None
+        rules = {
+            register: Rule("offset", rule) if isinstance(rule, int) else rule for register, rule in self.rules.items()
+        }
+        return CallRules(self.cfa, rules, is_signal=self.is_signal)
 
 
 def _fixed(layout: struct.Struct) -> Callable[[bytes, int], tuple[int, int]]:

@@ -1,7 +1,7 @@
-"""What we need of an ELF file (64-bit, little-endian): segments, build ID, dynamic symbols.
+"""Segments, build ID and dynamic symbols of an ELF file (64-bit, little-endian).
 
 Layouts from the System V gABI (chapters 4 and 5) and the Linux Standard Base (``DT_GNU_HASH``).
-Everything in a file may lie: each read is checked against the data, each count against what can be there.
+Files are untrusted: each read is checked against the data, each count against what can be there.
 """
 
 from __future__ import annotations
@@ -63,12 +63,7 @@ class ElfFile:
     """An ELF file in memory; all addresses are those of the file (add the load bias for a process)."""
 
     def __init__(self, data: bytes | memoryview | mmap | FileBytes) -> None:
-        """Read the headers.
-
-        Raises:
-            InputError: not a 64-bit little-endian ELF file, or its headers point outside of it.
-
-        """
+        """Read the headers. Raises InputError where this is not 64-bit little-endian ELF, or they are damaged."""
         self._data = data
         self._size = len(data)
         fields = self._unpack(_HEADER, 0)
@@ -235,12 +230,7 @@ class ElfFile:
         return tuple(name for index in self._needed if (name := self._name(index)) is not None)
 
     def symbol(self, name: str) -> Symbol | None:
-        """The defined dynamic symbol of this name, through ``DT_GNU_HASH``.
-
-        Raises:
-            InputError: the tables point outside of the file.
-
-        """
+        """The defined dynamic symbol of this name, by ``DT_GNU_HASH``. Raises InputError for damaged tables."""
         table = self.offset_of(self._tags().get(_DT_GNU_HASH, -1))
         symbols = self.offset_of(self._tags().get(_DT_SYMTAB, -1))
         if table is None or symbols is None:

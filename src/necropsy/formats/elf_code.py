@@ -65,7 +65,7 @@ class ElfCode:
         return found
 
     def _relocations(self) -> list[tuple[int, int, int, int]]:
-        """Address, kind, number of the symbol, and addend."""
+        """Address, kind, symbol number and addend."""
         rows: list[tuple[int, int, int, int]] = []
         for at, length in ((_DT_JMPREL, _DT_PLTRELSZ), (_DT_RELA, _DT_RELASZ)):
             offset, size = self._elf.offset_of(self._elf.tag(at)), self._elf.tag(length)

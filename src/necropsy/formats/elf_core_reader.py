@@ -1,7 +1,7 @@
-"""Reads an ELF core of x86-64 Linux: the kernel's, gdb's, systemd's, ours.
+"""Reads an x86-64 Linux core: the kernel's, gdb's, systemd's, ours.
 
-Layout: the kernel's ``fs/binfmt_elf.c`` (``elf_core_dump``) and ``include/uapi/linux/elfcore.h``. Everything in a core
-may lie or be cut off: each size is held against the file, each count against what can be there.
+Layout: the kernel's ``fs/binfmt_elf.c`` (``elf_core_dump``) and ``include/uapi/linux/elfcore.h``. Cores are untrusted
+and may be cut off: each size is checked against the file, each count against what can be there.
 """
 
 from __future__ import annotations
@@ -92,12 +92,7 @@ class CoreDump:
 
 
 def parse(data: bytes | memoryview | mmap) -> CoreDump:
-    """The core in ``data``.
-
-    Raises:
-        InputError: it is no ELF core of x86-64, or not even its headers are whole.
-
-    """
+    """The core in ``data``. Raises InputError where it is not an x86-64 ELF core, or its headers are not whole."""
     if len(data) < _HEADER.size or data[:4] != b"\x7fELF":
         raise InputError("not an ELF core")
     if data[4:6] != b"\x02\x01":
@@ -133,7 +128,7 @@ def parse(data: bytes | memoryview | mmap) -> CoreDump:
 
 
 def _apart(loads: list[Load]) -> Iterator[Load]:
-    """In ascending order; what lies over another is left out."""
+    """In ascending order, without those that overlap an earlier one."""
     end = 0
     for one in sorted(loads, key=lambda load: (load.low, -load.size)):
         if one.low >= end:
@@ -193,7 +188,7 @@ def _files(data: bytes) -> Iterator[CoreFile]:
 
 
 def _own(data: bytes) -> Own | None:
-    """Our own note; None where it is damaged: the core is then read as any other."""
+    """Our own note; None where it is damaged, so that the core is read as any other."""
     try:
         text = zlib.decompressobj().decompress(data, _LARGEST_OWN)
         return msgspec.json.decode(text, type=Own)

@@ -1,8 +1,8 @@
 """Writes a small ELF core file (x86-64 Linux) that gdb, lldb and drgn open.
 
 The layout is that of the kernel's ``fs/binfmt_elf.c``: an ELF header, program headers, one PT_NOTE and a PT_LOAD for
-each mapping. What makes ours small is that a mapping need not bring its bytes: with a file size of 0 debuggers read a
-file-backed mapping from its file, which NT_FILE names.
+each mapping. Ours is small because a mapping may have a file size of 0: debuggers then read a file-backed mapping from
+its file, which NT_FILE names.
 """
 
 from __future__ import annotations
@@ -31,10 +31,7 @@ _ZEROS = bytes(16)
 
 @dataclass(frozen=True)
 class CoreThread:
-    """One thread: 216 bytes of ``user_regs_struct`` and the signal that it took (0: none).
-
-    ``floating``: 512 bytes of ``user_fpregs_struct``, or empty.
-    """
+    """216 bytes of ``user_regs_struct``, its signal (0: none), and 512 of ``user_fpregs_struct``, or none."""
 
     tid: int
     registers: bytes
@@ -132,13 +129,9 @@ def _notes(image: CoreImage) -> bytes:
 
 
 def write_core(image: CoreImage) -> Iterator[bytes]:
-    """The core file in pieces, in order; join them or stream them through a compressor.
+    """The core file in pieces, in order; short segments are filled with zeros, so that the others keep their offsets.
 
-    A segment that yields fewer bytes than it said is filled up with zeros, so that the others stay where they are.
-
-    Raises:
-        ValueError: no thread, registers of a wrong size, or 65,534 segments and more (e_phnum has 16 bits).
-
+    Raises ValueError for no thread, registers of a wrong size, or 65,534 segments and more (e_phnum has 16 bits).
     """
     if not image.threads:
         raise ValueError("a core needs a thread")

@@ -1,4 +1,4 @@
-"""What the dynamic loader reads of an ELF file: search paths, versions of symbols, thread-local storage.
+"""What the dynamic loader reads of an ELF file: search paths, symbol versions, thread-local storage.
 
 Layouts from the System V gABI (chapter 5) and the Linux Standard Base (*Symbol versioning*).
 """
@@ -54,12 +54,7 @@ class Dynamic:
 
 
 def dynamic(elf: ElfFile) -> Dynamic:
-    """What the loader reads of ``elf``.
-
-    Raises:
-        InputError: its tables point outside of the file.
-
-    """
+    """What the loader reads of ``elf``. Raises InputError where its tables point outside the file."""
     runpath = _folders(elf.dynamic_text(_DT_RUNPATH))
     tls = next((one.memory_size for one in elf.segments if one.type == _PT_TLS), None)
     flags = elf.tag(_DT_FLAGS)
@@ -80,7 +75,7 @@ def dynamic(elf: ElfFile) -> Dynamic:
 
 
 def _isa_level(elf: ElfFile) -> int | None:
-    """What the linker's ``-z x86-64-v3`` has written (System V psABI, *Program Property*), for glibc 2.33 and later."""
+    """Written by the linker's ``-z x86-64-v3`` (System V psABI, *Program Property*), for glibc 2.33 and later."""
     segment = next((one for one in elf.segments if one.type == _PT_GNU_PROPERTY), None)
     if segment is None or segment.file_size < 16:
         return None
@@ -110,7 +105,7 @@ def _folders(text: str | None) -> tuple[str, ...]:
 
 
 def _needs(elf: ElfFile) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Entries of ``Elf64_Verneed`` with their ``Elf64_Vernaux``; weak ones may be missing, and are left out."""
+    """Entries of ``Elf64_Verneed`` with their ``Elf64_Vernaux``, except weak ones, which may be missing."""
     at = elf.offset_of(elf.tag(_DT_VERNEED))
     if at is None:
         return
@@ -134,7 +129,7 @@ def _needs(elf: ElfFile) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 def _defines(elf: ElfFile) -> Iterator[str]:
-    """Names of ``Elf64_Verdef``, without the one that is the library's own."""
+    """Names of ``Elf64_Verdef``, without the library's own."""
     at = elf.offset_of(elf.tag(_DT_VERDEF))
     if at is None:
         return
@@ -159,12 +154,7 @@ class Undefined:
 
 
 def undefined(elf: ElfFile, most: int) -> tuple[Undefined, ...] | None:
-    """The symbols that it needs, weak ones left out; None where that cannot be told, or there are more than ``most``.
-
-    Raises:
-        InputError: its tables point outside of the file.
-
-    """
+    """Undefined symbols except weak ones; None for over ``most``, or no count. Raises InputError for damaged tables."""
     symbols = elf.offset_of(elf.tag(_DT_SYMTAB))
     count = _count(elf)
     if symbols is None or count is None or count > most:
@@ -183,10 +173,9 @@ def undefined(elf: ElfFile, most: int) -> tuple[Undefined, ...] | None:
 
 
 def _count(elf: ElfFile) -> int | None:
-    """How many dynamic symbols to look at, so that no undefined one is left out; None where nothing tells.
+    """How many dynamic symbols to look at for all undefined ones; None where nothing says so.
 
-    The section header says how many there are; else the hash tables do: those that ``DT_GNU_HASH`` leaves out stand
-    before all others, and the undefined ones are among them.
+    Without section headers the hash tables do: undefined symbols, which ``DT_GNU_HASH`` leaves out, come first.
     """
     for kind, address, size in _sections(elf):
         if kind == _SHT_DYNSYM and address == elf.tag(_DT_SYMTAB):
@@ -231,13 +220,42 @@ def _version_numbers(elf: ElfFile) -> Iterator[tuple[int, str]]:
 
 
 def has(elf: ElfFile, name: str) -> bool:
-    """It defines the dynamic symbol ``name``.
-
-    Raises:
-        InputError: its tables point outside of the file.
-
-    """
+    """Whether it defines the dynamic symbol ``name``. Raises InputError where its tables point outside the file."""
     try:
         return elf.symbol(name) is not None
     except struct.error as error:
         raise InputError(str(error)) from None
+
+
+# ``/etc/ld.so.cache``: where the loader looks for libraries by name. Bytes to values.
+#
+# Layout from glibc's ``sysdeps/generic/dl-cache.h`` (``cache_file_new``), which may stand behind the old format.
+_MAGIC = b"glibc-ld.so.cache1.1"
+_ENTRY = struct.Struct("<iIIIQ")
+_ELF_LIBC6 = 3
+_FLAGS_OF_MACHINE = {"x86_64": 0x0300, "aarch64": 0x0A00, "ppc64le": 0x0500, "s390x": 0x0400, "riscv64": 0x1000}
+_MOST = 200_000
+
+
+def cache_entries(data: bytes, machine: str) -> Iterator[tuple[str, str]]:
+    """``(name, path)`` of each library for ``machine``, in the file's order; nothing from a file of another format."""
+    start = data.find(_MAGIC)
+    if start < 0 or len(data) < start + 48:
+        return
+    count, _strings = struct.unpack_from("<II", data, start + len(_MAGIC))
+    wanted = _FLAGS_OF_MACHINE.get(machine)
+    for index in range(min(count, _MOST)):
+        at = start + 48 + index * _ENTRY.size
+        if at + _ENTRY.size > len(data):
+            return
+        flags, name, path, _, hwcap = _ENTRY.unpack_from(data, at)
+        if flags & 0xFF != _ELF_LIBC6 or (wanted is not None and flags & 0xFF00 != wanted):
+            continue
+        if hwcap >> 32 & 1 << 30:  # for glibc-hwcaps, of processors that need not be this one
+            continue
+        yield _text(data, start + name), _text(data, start + path)
+
+
+def _text(data: bytes, at: int) -> str:
+    end = data.find(b"\0", at)
+    return data[at : end if end >= 0 else at].decode("utf-8", "surrogateescape")

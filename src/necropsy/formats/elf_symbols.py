@@ -1,7 +1,4 @@
-"""Which function of an ELF file holds an address, and where a symbol lies: by the file's own symbol tables.
-
-For where no debugger's library is at hand, and for files that lie in memory only.
-"""
+"""Functions and addresses by an ELF file's own symbol tables: without a debugger's library, or in memory only."""
 
 from __future__ import annotations
 
@@ -90,7 +87,7 @@ def _address_of(elf: ElfFile, name: bytes) -> int | None:
 
 
 def _section_addresses(elf: ElfFile) -> dict[int, int] | None:
-    """Where the sections of an object file were loaded: its symbols count from there. None for other files."""
+    """Where the sections of an object file were loaded, from which its symbols count. None for other files."""
     if elf.type != _ET_REL:
         return None
     try:

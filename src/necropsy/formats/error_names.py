@@ -1,7 +1,7 @@
-"""What a name or a number of an error means: ``CUDNN_STATUS_NOT_INITIALIZED``, ``CUDA error 700``, ``WinError 126``.
+"""Meaning of an error's name or number: ``CUDNN_STATUS_NOT_INITIALIZED``, ``CUDA error 700``, ``WinError 126``.
 
-Exit codes have their own reader (``formats.exit_status``): a bare decimal number is one, and is nothing here. The names
-stand in the tables of ``necropsy.data``, which ``scripts/rebuild_tables.py`` makes from primary sources.
+Bare decimal numbers are exit codes (``formats.exit_status``). The names are in the tables of ``necropsy.data``, which
+``scripts/rebuild_tables.py`` makes from primary sources.
 """
 
 from __future__ import annotations
@@ -34,10 +34,9 @@ LONGEST = 400
 
 @dataclass(frozen=True, kw_only=True)
 class ErrorName:
-    """One error by its name. ``kind`` says whose it is (``cuDNN 9 status``), ``code`` its number where it has one.
+    """One error by its name. ``kind`` is its family (``cuDNN 9 status``), ``code`` its number where it has one.
 
-    ``text`` is what programs print for it. ``rule`` is the verdict that it mostly belongs to. ``also`` holds the same
-    error's other names and numbers.
+    ``text``: what programs print; ``rule``: the verdict that it mostly belongs to; ``also``: other names and numbers.
     """
 
     kind: str
@@ -91,7 +90,7 @@ def all_names() -> tuple[ErrorName, ...]:
 
 
 def _spelled(row: ErrorName) -> str:
-    """What a name says by itself: ``ERROR_BAD_NETPATH`` -> *Bad netpath*, as its name says."""
+    """The words of a name: ``ERROR_BAD_NETPATH`` is *Bad netpath*, as its name says."""
     words = re.sub(r"^(?:ERROR|STATUS|CU[A-Z]+(?:_STATUS)?|NVML(?:_ERROR)?|[A-Z]+_E)_", "", row.name)
     words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", words).replace("_", " ").lower()
     return f"{_sentence(words)}, as its name says."
@@ -159,10 +158,7 @@ _HEX = re.compile(r"0x[0-9a-f]{8}", _FLAGS)
 
 
 def meaning_of(name_or_code: str) -> ErrorName | None:
-    """What an error is, by its name, its number with the word that says whose, or the text that is printed for it.
-
-    None for what no table has, and for bare decimal numbers: of those nobody can say whose error they are.
-    """
+    """An error by name, number with its family's word, or text; None if unknown, or a bare number, whose is unclear."""
     question = name_or_code.strip()[:LONGEST]
     if not question:
         return None
@@ -178,7 +174,7 @@ def _of_name(question: str) -> ErrorName | None:
 
 
 def _together(found: list[ErrorName]) -> ErrorName:
-    """One answer for a name that several tables have: the newest first, its other numbers beside it."""
+    """One answer for a name in several tables: the newest first, its other numbers beside it."""
     best = next((row for row in found if row.kind == "cuDNN 9 status"), found[0])
     best = next((row for row in found if best.kind == RUNTIME_OLD and row.kind == RUNTIME), best)
     others = (row for row in found if row is not best)
@@ -214,7 +210,7 @@ def _of_hex(question: str) -> ErrorName | None:
 
 
 def _of_template(question: str) -> ErrorName | None:
-    """A text with values in it, as it was printed: *Fatal glibc error: malloc assertion failure in sysmalloc: ...*."""
+    """A text with values in it, as printed: *Fatal glibc error: malloc assertion failure in sysmalloc: ...*."""
     return next((row for pattern, row in _templates() if pattern.fullmatch(question)), None)
 
 
@@ -234,7 +230,7 @@ def _template(name: str) -> re.Pattern[str]:
 
 
 def _of_value(value: int) -> ErrorName | None:
-    """A 32-bit code of Windows: an exception, a status, an HRESULT, or an HRESULT that wraps one of the others."""
+    """A 32-bit code of Windows: an exception, a status, an HRESULT, or an HRESULT that wraps another."""
     for kind in (EXCEPTION, HRESULT):
         if row := _by_code().get((kind, value)):
             return row

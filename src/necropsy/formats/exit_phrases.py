@@ -1,7 +1,7 @@
-"""The table of sentences that say how a process ended, ``data/endings.toml``, and how a line is looked up in it.
+"""The sentences of ``data/endings.toml``, which say how a process ended, and how a line is looked up in them.
 
-Every pattern is anchored at its literal, at the start of the message, or at the beginning of a word, and every
-quantifier in it is bounded: a line of any length costs one pass per form, and only for the few whose literal it holds.
+Every pattern is anchored and every quantifier bounded: a line of any length costs one pass per form, and only for the
+few whose literal it holds.
 """
 
 from __future__ import annotations
@@ -127,11 +127,7 @@ _KINDS = {
 
 
 def dead(end: Exit, parameters: Sequence[int] = (), **parts: Any) -> Crash:
-    """A crash that ended so; a status of Windows that only the processor raises is a fault too.
-
-    ``parameters`` are those of an access violation: the kind of access, and the address. Without them it is no fault
-    here, because nothing can be said of it.
-    """
+    """A crash that ended so, with a fault for a processor's status; an access violation needs its ``parameters``."""
     code = int(end.ntstatus.value, 16) if end.ntstatus is not None else None
     if code is None or (code == windows_exits.ACCESS_VIOLATION and not parameters):
         return Crash(exit=end, **parts)
@@ -188,11 +184,7 @@ def _reading(groups: dict[str, str | Any], constant: str | None) -> ExitReading 
 
 
 def reading_of(spelled: str, *, windows: bool = False, wait: bool = False) -> ExitReading | None:
-    """The likeliest reading of a number as an end; None where it is no number, or too large for one.
-
-    ``windows``: it is shown by a program that shows Windows' exit codes, where a small negative one is no signal.
-    ``wait``: it is what waitpid(2) gives.
-    """
+    """The likeliest reading of a number, or None. ``windows``: a Windows program shows it; ``wait``: waitpid(2)'s."""
     if re.fullmatch(r"[cC]0000[0-9A-Fa-f]{3}", spelled):
         spelled = f"0x{spelled}"
     value = number(spelled)

@@ -1,7 +1,7 @@
-"""What a number can mean as an exit status: every reading of it, the likeliest first.
+"""Every reading of a number as an exit status, the likeliest first.
 
-How codes are shown where: measured with bash, dash, ksh93, CPython's subprocess and wine; for Windows' own consoles
-read in Microsoft's documentation, for Git Bash in Cygwin's winsup/cygwin/pinfo.cc.
+Which program shows which code: measured with bash, dash, ksh93, CPython's subprocess and wine; for Windows' own
+consoles read in Microsoft's documentation, for Git Bash in Cygwin's winsup/cygwin/pinfo.cc.
 """
 
 from __future__ import annotations
@@ -34,10 +34,7 @@ class ExitReading:
 
 @dataclass(frozen=True)
 class ExitCode:
-    """A code as it was spelled, and its readings, the likeliest first (never empty).
-
-    ``also`` holds the other spellings of the same that were given with it.
-    """
+    """A code as spelled, its readings, likeliest first (never empty), and ``also``, other spellings given with it."""
 
     spelled: str
     readings: tuple[ExitReading, ...]
@@ -51,12 +48,7 @@ class ExitCode:
 
 
 def of_hex(value: int, spelled: str) -> tuple[ExitReading, ...]:
-    """The readings of a number that was written in hex, where the last digits of a status may stand for all of it.
-
-    Raises:
-        UnknownCodeError: it has more than 32 bits.
-
-    """
+    """Readings of a hex number, which may be a status's last digits. Raises UnknownCodeError beyond 32 bits."""
     if 0x100 <= value < 0x10000:
         full = [code for code in statuses() if code & 0xFFFF == value]
         if full:
@@ -65,12 +57,7 @@ def of_hex(value: int, spelled: str) -> tuple[ExitReading, ...]:
 
 
 def of_number(number: int, spelled: str, context: str = "") -> tuple[ExitReading, ...]:
-    """The readings of a number; ``context`` is the word before it (``signal``, ``subcode``).
-
-    Raises:
-        UnknownCodeError: it has more than 32 bits.
-
-    """
+    """Readings after the word ``context`` (``signal``, ``subcode``). Raises UnknownCodeError beyond 32 bits."""
     if context in SIGNAL_WORDS and 1 <= abs(number) <= HIGHEST_SIGNAL:
         return (ExitReading("signal", abs(number), f"signal {abs(number)}"),)
     if context in SUBCODE_WORDS and number in subcodes():

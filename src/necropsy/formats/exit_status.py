@@ -1,8 +1,4 @@
-"""Exit statuses in any spelling: a shell's 139, Python's -11, PyCharm's -1073740791 (0xC0000409), a name.
-
-The same number means different things in different places, and then every reading is given, the likeliest first
-(``formats.exit_readings``).
-"""
+"""Exit statuses in any spelling: a shell's 139, Python's -11, PyCharm's -1073740791 (0xC0000409), a name."""
 
 from __future__ import annotations
 
@@ -55,14 +51,10 @@ _LONGEST = 4096
 
 
 def read(words: Sequence[str]) -> tuple[ExitCode, ...]:
-    """Every code in ``words``, each once however often it is spelled, in their order.
+    """Every code in ``words``, each once, in order. Raises UnknownCodeError for a word that is not one, or if none is.
 
-    A word that holds white space is a piece of text, in which what is no code is passed over; a word of its own must
-    be a code or one of those that stand around codes (``exit code 139``).
-
-    Raises:
-        UnknownCodeError: a word is no code, or there is none at all.
-
+    A word with white space is text, in which other words are passed over; any other must be a code or one of the words
+    around codes (``exit code 139``).
     """
     found: list[ExitCode] = []
     context = ""
@@ -82,7 +74,7 @@ def read(words: Sequence[str]) -> tuple[ExitCode, ...]:
 
 
 def _is_bare(token: str, context: str) -> bool:
-    """A plain number in a sentence, with nothing before it that says what it is: the step, the line, the hour."""
+    """A plain number in a sentence without a word before it that says what it is: a step, a line, an hour."""
     if not re.fullmatch(r"\d{1,9}", token) or context in _SAYING or number(context) is not None:
         return False
     return context not in _PERHAPS or int(token) < 126
@@ -143,10 +135,7 @@ def signal_names() -> tuple[str, ...]:
 
 
 def signal_number(text: str) -> int | None:
-    """Linux' number of a signal in any spelling: ``11``, ``SIGSEGV``, ``segv``, ``Segmentation fault: 11``.
-
-    None where it is no signal. The words are those of strsignal(3) in any of glibc's languages.
-    """
+    """Linux' number of a signal (``11``, ``segv``, strsignal(3) in glibc's languages), or None."""
     text = text.strip()[:80]
     if re.fullmatch(r"\d{1,2}", text):
         return int(text) if 1 <= int(text) <= HIGHEST_SIGNAL else None
@@ -169,7 +158,6 @@ def _signal_words() -> dict[str, int]:
 
 
 def _spell_signals(text: str, *, alone: bool) -> str:
-    """``Segmentation fault`` becomes SIGSEGV."""
     text = re.sub(r"\((?:core dumped|Speicherabzug geschrieben)\)", " ", text.translate(_MINUS))
     for entry in signals().values():
         for spelling in (*entry.texts, *foreign_words().get(entry.name, ())):
@@ -217,3 +205,26 @@ def _of_name(token: str) -> ExitCode | None:
     if len(upper) > 6 and (status := status_of_name(upper)) is not None:
         return ExitCode(upper, (ExitReading("status", status, "the status of this name"),), is_name=True)
     return None
+
+
+_NAMES = frozenset({"timeout", "gtimeout"})
+_BOXES = frozenset({"busybox", "coreutils", "toybox"})
+_WITH_VALUE = frozenset({"-s", "-k", "--signal", "--kill-after"})
+_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def time_limit_of(command: Sequence[str]) -> float | None:
+    """The time limit in seconds; None where the command is not timeout(1), or has none (0)."""
+    words = list(command)
+    if words and words[0].rpartition("/")[2] in _BOXES:
+        words = words[1:]
+    if not words or words[0].rpartition("/")[2] not in _NAMES:
+        return None
+    at = 1
+    while at < len(words) and words[at].startswith("-"):
+        if words[at] == "--":
+            at += 1
+            break
+        at += 2 if words[at] in _WITH_VALUE else 1
+    match = re.fullmatch(r"(\d{1,12}(?:\.\d{0,9})?|\.\d{1,9})([smhd]?)", words[at]) if at < len(words) else None
+    return (float(match[1]) * _UNITS[match[2]] or None) if match is not None else None

@@ -12,10 +12,7 @@ _THREAD = re.compile(r"(?P<current>Current thread|Thread) (?P<id>0x[0-9a-fA-F]+)
 
 
 def dump(lines: Sequence[str]) -> dict[str, str]:
-    """Fields of the dump below its first line: where the thread stands that it calls current, its id and name.
-
-    ``no_frames`` is set where it says that the thread runs no Python; ``collecting`` where the garbage collector runs.
-    """
+    """Fields below a dump's first line: the current thread's place, id, name, ``no_frames`` and ``collecting`` (GC)."""
     places: list[TracebackPlace] = []
     fields: dict[str, str] = {}
     current = False

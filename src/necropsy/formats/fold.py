@@ -1,8 +1,8 @@
 """Deep stacks, folded by period: A-B-A-B is one recursion of period 2.
 
-Pure, and linear in the number of frames; the memory it takes does not grow with them. Names become letters of one
-text, which is fed piece by piece. Where a piece of up to ``LONGEST_PERIOD`` letters repeats is found for thousands of
-letters at once: in a text written as bits, each letter is compared with the one ``period`` behind it by one shift.
+Linear in the number of frames; the memory it takes does not grow with them. Names become letters of one text, which is
+fed piece by piece. Repeats of up to ``LONGEST_PERIOD`` letters are found for thousands of letters at once: in a text
+written as bits, each letter is compared with the one ``period`` behind it by one shift.
 """
 
 from __future__ import annotations
@@ -30,10 +30,9 @@ _BITS = tuple(bytes(48 + (value >> bit & 1) for value in range(256)) for bit in 
 
 @dataclass(frozen=True)
 class RepeatedRun:
-    """A part of the stack that repeats: ``frames`` frames from ``start`` on, ``times`` whole periods of ``period``.
+    """``frames`` repeated frames from ``start`` on, ``times`` whole periods of ``period``.
 
-    ``bytes_per_period`` is the mean over the whole periods; ``unit`` holds the index of each frame of one period,
-    ``letters`` the letters of it.
+    ``bytes_per_period``: mean over whole periods; ``unit``: indexes of one period's frames; ``letters``: its letters.
     """
 
     start: int
@@ -50,13 +49,7 @@ class RepeatedRun:
 
 
 def fold(keys: Sequence[Hashable], stack_pointers: Sequence[int | None] | None = None) -> tuple[RepeatedRun, ...]:
-    """The repeating parts, the one that covers most frames first; ``MOST_RUNS`` at the most.
-
-    Args:
-        keys: what makes two frames the same, innermost first.
-        stack_pointers: of the same frames, in bytes.
-
-    """
+    """The ``MOST_RUNS`` repeats that cover most frames, by their keys and stack pointers (bytes), innermost first."""
     folder = Folder()
     folder.feed(_letters(keys), stack_pointers)
     return folder.runs()
@@ -70,7 +63,7 @@ def _letters(keys: Sequence[Hashable]) -> str:
 
 @dataclass(slots=True)
 class _Cycle:
-    """A run, and what was joined to it; it may go on."""
+    """A run, with what was joined to it; it may go on."""
 
     start: int
     period: int
@@ -78,11 +71,10 @@ class _Cycle:
     times: int = 0
     end: int = 0
     last: int | None = None
-    """The stack pointer of its last frame."""
     second: int | None = None
-    """That of the frame with which its second period begins."""
+    """Stack pointer of the frame with which its second period begins."""
     unbroken: dict[int, tuple[int, int | None]] = field(default_factory=dict)
-    """For each place in the period: since which frame the same letter came every time, and that frame's pointer."""
+    """By place in the period: since which frame the same letter came every time, and that frame's pointer."""
 
     def run(self) -> RepeatedRun:
         return RepeatedRun(self.start, self.period, self.times, self.end - self.start, self._bytes(), self.letters)
@@ -90,9 +82,7 @@ class _Cycle:
     def _bytes(self) -> float | None:
         """The mean distance of one period, over the unbroken stretch at the outer end of the run.
 
-        A frame's size is the distance to its caller's pointer, so the first frame whose size is meant is followed by
-        whole periods up to the last frame that has a caller in the list. The innermost frame may not have its full
-        size yet.
+        A frame's size is the distance to its caller's pointer, and the innermost frame may not have its full size yet.
         """
         last = self.end - 1
         first, low = self.unbroken[last % self.period]
@@ -178,7 +168,7 @@ class Folder:
             self._begin(*found)
 
     def _search(self, limit: int) -> tuple[int, int] | None:
-        """Where the next run begins, before ``limit``, and its shortest period."""
+        """Where the next run before ``limit`` begins, and its shortest period."""
         while self._from < limit:
             start, end, places = self._block
             if not start <= self._from < end:
@@ -257,10 +247,7 @@ def _largest(runs: list[RepeatedRun]) -> list[RepeatedRun]:
 
 
 def _repeated(text: str) -> list[tuple[int, int]]:
-    """For each period that has any: the places from which on a piece of it comes ``FEWEST_TIMES`` times in a row.
-
-    Places are bits of a number, the first letter's the highest one.
-    """
+    """By period: where a piece of it begins that comes ``FEWEST_TIMES`` times in a row; the highest bit is first."""
     size = len(text)
     if len(set(text)) == size:
         return []

@@ -17,10 +17,7 @@ _DECLARES = frozenset({"argtypes", "errcheck"})
 
 
 def undeclared(source: bytes, path: str) -> tuple[ForeignCall, ...]:
-    """The calls in the order of the file; empty where it is no Python that this interpreter understands.
-
-    A library is a name, or an attribute, that a loader of ctypes was assigned to in the same file.
-    """
+    """Calls of ctypes in a file's order, by loaders assigned in it; none where this Python cannot parse the file."""
     if b"ctypes" not in source or len(source) > LARGEST:
         return ()
     try:
@@ -67,13 +64,12 @@ def _loads(node: ast.expr) -> bool:
 
 
 def _constant(node: ast.expr) -> str | None:
-    """The file that is loaded, where it is written there: ``CDLL("libm.so")``, ``CDLL(str(here / "libm.so"))``."""
+    """The file that is loaded, where it is a literal: ``CDLL("libm.so")``, ``CDLL(str(here / "libm.so"))``."""
     first = node.args[0] if isinstance(node, ast.Call) and node.args else None
     texts = (one.value for one in ast.walk(first) if isinstance(one, ast.Constant)) if first is not None else ()
     return next((text for text in texts if isinstance(text, str) and _IS_LIBRARY.search(text)), None)
 
 
 def _may_pass_a_pointer(call: ast.Call) -> bool:
-    """One of the arguments is something else than a number that is written there."""
     values = (one.operand if isinstance(one, ast.UnaryOp) else one for one in call.args)
     return any(not isinstance(one, ast.Constant) or isinstance(one.value, (str, bytes)) for one in values)

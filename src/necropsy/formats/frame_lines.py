@@ -70,10 +70,9 @@ def at_line(text: str, count: int) -> Frame | None:
 
 
 def without_handler(frames: Sequence[Frame], counter: Frame | None = None) -> list[Frame]:
-    """The frames of the program, without those of the handler that printed them; ``counter`` is where it was hit.
+    """The program's frames, without the handler's that printed them; ``counter`` is where the signal struck.
 
-    A handler's stack begins with itself and the kernel's trampoline; the faulting function comes next, if the handler
-    could see it.
+    A handler's stack begins with itself and the kernel's trampoline; the faulting function follows, if it was found.
     """
     known = counter is not None and bool(counter.address)
     rest = list(frames)

@@ -1,8 +1,8 @@
 """The stack frame of each function of a library for x86-64, without source and without running it.
 
-Where an ELF file's unwind tables follow the stack pointer, they give the size. Where a function has a frame pointer, as
-nearly all of TensorFlow's have, they do not: then its first instructions are read. Sizes include the return address and
-what was pushed, so that the frames of a call path add up.
+An ELF file's unwind tables give the size where they follow the stack pointer. For functions with a frame pointer,
+nearly all of TensorFlow's, they do not: then the first instructions are read. Sizes include the return address and what
+was pushed, so that the frames of a call path add up.
 """
 
 from __future__ import annotations
@@ -84,14 +84,13 @@ class FrameSizes:
 
 
 class _Code:
-    """The bytes at an address, for many addresses in ascending order: one segment is looked up at a time."""
+    """The bytes at ascending addresses: one segment is looked up at a time."""
 
     def __init__(self, elf: ElfFile) -> None:
         self._elf = elf
         self._segment: tuple[int, int, int] = (0, 0, 0)
 
     def at(self, address: int, size: int) -> bytes:
-        """Up to ``size`` bytes at ``address``; none where nothing is loaded there from the file."""
         low, high, offset = self._segment
         if not low <= address < high:
             found = next(
@@ -117,10 +116,7 @@ def of_elf(elf: ElfFile) -> FrameSizes:
 
 
 def of_pe(image: Image) -> FrameSizes:
-    """The functions of a PE image, by its exception directory, whose prologue codes say all.
-
-    Leaf functions have no entry there: they take nothing but their return address.
-    """
+    """The functions in a PE image's exception directory, whose prologue codes say all; leaf functions have no entry."""
     return FrameSizes(_frames_of_pe(image))
 
 
@@ -134,7 +130,7 @@ def _frames_of_pe(image: Image) -> Iterator[tuple[int, int, int | None]]:
 
 
 def _frames(elf: ElfFile, read: _Code) -> Iterator[tuple[int, int, int | None]]:
-    """Each function: first address, size, bytes of its frame; None where these were not understood."""
+    """By function: first address, size, bytes of its frame, or None where these were not understood."""
     known: dict[tuple[bytes, bytes], tuple[int, bool] | None] = {}
     by_hand = None
     for start, size, before, program in UnwindTables(elf).programs():
@@ -184,7 +180,6 @@ class _Disassembler:
         self._machine = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
 
     def frame(self, code: bytes, start: int) -> int:
-        """Bytes that are taken until then; at least the return address."""
         taken = _WORD
         for _, _, name, operands in self._machine.disasm_lite(code, start):
             if name in _ENDS or (name.startswith("j") and not operands.startswith("rsp")):

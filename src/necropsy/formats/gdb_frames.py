@@ -41,10 +41,10 @@ _MORE_LINES = 24
 
 @dataclass(frozen=True)
 class Printed:
-    """One frame, what more its line says, and the position of its last line.
+    """One frame, the other facts of its line, and the position of its last line.
 
-    ``sure``: nothing but gdb prints such a line. ``handler``: a signal handler was called here.
-    ``unreadable``: the address of a local variable of this frame at which no memory is.
+    ``sure``: only gdb prints such a line. ``handler``: a signal handler was called here. ``unreadable``: the address of
+    a local variable at which there is no memory.
     """
 
     frame: Frame
@@ -102,7 +102,6 @@ def parsed(index: int, address: str | None, rest: str, last: int) -> Printed | N
 
 
 def _whole(lines: Sequence[Line], at: int, rest: str, indent: int) -> tuple[str, int]:
-    """The frame's text with the lines on which it goes on, and the position of the last of these."""
     text, last = rest.rstrip(), at
     for position in range(at + 1, min(len(lines), at + 1 + _MORE_LINES)):
         row = lines[position].text
@@ -118,7 +117,7 @@ def _whole(lines: Sequence[Line], at: int, rest: str, indent: int) -> tuple[str,
 
 
 def _tail(text: str) -> tuple[str, str | None, int | None, str | None]:
-    """The call, its source file and line, and the object that it is from."""
+    """The call, its source file and line, and its object."""
     at, of = text.rfind(") at "), text.rfind(") from ")
     if at > of and (match := _PLACE.match(text, at + 2)):
         return text[: at + 1], match["source"], int(match["line"]), None

@@ -29,8 +29,6 @@ _USER_SPACE = range(0x7E0000000000, 0x800000000000)
 
 @dataclass
 class _Stack:
-    """The frames of one thread as they were printed."""
-
     number: int | None = None
     tid: int | None = None
     name: str | None = None
@@ -40,7 +38,7 @@ class _Stack:
     cut: bool = False
 
     def add(self, printed: Printed) -> None:
-        """One more frame; a number that is not greater than the last one begins the thread's backtrace anew."""
+        """Add a frame; a number not greater than the last one begins the thread's backtrace anew."""
         if self.frames and printed.frame.index <= self.frames[-1].frame.index:
             if len(self.frames) > len(self.shorter):
                 self.shorter = self.frames
@@ -49,7 +47,6 @@ class _Stack:
 
     @property
     def best(self) -> list[Printed]:
-        """The longest of its backtraces."""
         return self.frames if len(self.frames) >= len(self.shorter) else self.shorter
 
 
@@ -174,7 +171,7 @@ class Session:
         return self.stacks[-1]
 
     def _heard(self, printed: Printed, line: int) -> None:
-        """What a function that reports a failure was given to say."""
+        """Keep the argument of a function that reports a failure."""
         texts, function = printed.texts or {}, printed.frame.function or ""
         said: str | None = None
         if "assertion" in texts and "__assert_fail" in function:

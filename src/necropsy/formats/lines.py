@@ -29,12 +29,11 @@ _NOTHING: Mapping[str, str] = {}
 
 @dataclass(frozen=True)
 class Line:
-    """One line.
+    """One line; ``number`` counts from 1 at the beginning of the input.
 
-    ``number`` counts from 1 at the beginning of the input. ``text`` is the line without colours and without what a
-    collector of logs put before it; its indentation is kept. ``message`` is what stands behind the log's own envelope
-    (``2026-11-20 21:17:51.617250: F file.cc:42] ``), ``fields`` what the envelope says. ``writer`` is the process that
-    the collector named (``rank0``, ``web-1``); lines of several are mixed in one text.
+    ``text``: without colours and a collector's prefix; its indentation is kept. ``message``: what follows the log's own
+    envelope (``2026-11-20 21:17:51.617250: F file.cc:42] ``), of which ``fields`` are the parts. ``writer``: the
+    process that the collector named (``rank0``, ``web-1``); lines of several are mixed in one text.
     """
 
     number: int

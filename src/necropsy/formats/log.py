@@ -1,11 +1,9 @@
-"""A log's text -> the known messages in it.
+"""Finds the known messages in a log's text.
 
-``digest`` reads a stream of any size: ``formats.sift`` finds the stretches around known literals, ``formats.excerpts``
-makes lines of them; there the phrases are looked up, and the readers of ``formats.readers`` begin. What goes on over
-several lines is read by a follower of its kind: an exception's ``what():``, the ``Status:`` line of a failed check;
-tracebacks are in ``formats.tracebacks``, faulthandler's dumps in ``formats.dumps``.
-
-Both functions are linear in the text and take any text whatsoever.
+``digest`` reads a stream of any size: ``formats.log_sampler`` finds the stretches around known literals,
+``formats.log_excerpts`` makes lines of them, in which phrases are looked up and the readers of ``formats.readers``
+start. Messages of several lines have their own functions: an exception's ``what():``, the ``Status:`` line of a failed
+check; tracebacks are in ``formats.tracebacks``. All are linear in the text and accept any text.
 """
 
 from __future__ import annotations
@@ -54,8 +52,8 @@ _MOST_MESSAGES, _MOST_PIECES = 50, 10
 class Digest:
     """What one text says: ``messages`` and ``pieces`` in the order of their lines, ``tail`` its last lines.
 
-    ``lines`` and ``bytes`` count all of the input. Of one reader, no two pieces share a line; those of two writers
-    whose lines are mixed may reach into each other.
+    ``lines`` and ``bytes`` count all of the input. No two pieces of one reader share a line; those of two writers whose
+    lines are mixed may overlap.
     """
 
     messages: tuple[Message, ...]
@@ -67,12 +65,9 @@ class Digest:
 
 
 def digest(stream: BinaryIO, where: str = "log") -> Digest:
-    """All that is known in ``stream``, a text of any size and encoding; ``where`` names it in the messages' places.
+    """The known messages of ``stream``, of any size and encoding; ``where`` names it in their places.
 
-    Raises:
-        InputError: packed in a way that is not unpacked here (zip, zstd).
-        OSError: it cannot be read.
-
+    Raises InputError where its packing is not supported (zip, zstd), and OSError where it cannot be read.
     """
     from necropsy.formats.readers import readers
 
@@ -105,11 +100,7 @@ def digest(stream: BinaryIO, where: str = "log") -> Digest:
 
 
 def scan(text: str, where: str = "log") -> tuple[Message, ...]:
-    """The known messages of ``text`` in the order in which they were written.
-
-    ``where`` names the place: ``log`` becomes ``log line 12``, anything else stays as it is. A message's ``line``
-    counts from 1 at the beginning of ``text``.
-    """
+    """Known messages in order, ``line`` counted from 1; ``where="log"`` becomes ``log line 12``, others stay."""
     runs = (ByteSpan(0, 1, plain(text.encode("utf-8", "replace"))),)
     words = _words(_of_phrases())
     messages = FirstLast[Message](_MOST_MESSAGES)
@@ -150,8 +141,6 @@ def _left_out(sifted: LogSample) -> list[Gap]:
 
 
 class _Search:
-    """The readers at work on one text."""
-
     def __init__(self, all_readers: Sequence[TextReader]) -> None:
         self._readers = all_readers
         self._failures: Counter[int] = Counter()
@@ -163,12 +152,11 @@ class _Search:
                 self._by_trigger.setdefault(word.encode(), []).append(number)
 
     def left_out(self) -> list[Gap]:
-        """Whether places were left out in the end."""
+        """Whether any places were left out."""
         why = "too much of it looks like a report of some tool and is none: not every place was read"
         return [Gap(part="log", why=why)] if self.gave_up else []
 
     def pieces(self, excerpt: Excerpt) -> Iterator[TextReport]:
-        """What the readers find in one excerpt."""
         places: dict[int, list[int]] = {}
         for index, held in excerpt.marks:
             text = excerpt.lines[index].text
@@ -197,7 +185,7 @@ class _Search:
 
 
 def _shortened(piece: TextReport) -> TextReport:
-    """The same with messages that are not longer than those of phrases."""
+    """The report with its messages cut to the length of phrases."""
     messages = piece.crash.messages or ()
     if all(len(text) <= _LONGEST for one in messages for text in (one.text, *one.fields.values())):
         return piece
@@ -233,7 +221,7 @@ def _messages(excerpt: Excerpt, place: Callable[[Line], str]) -> Iterator[Messag
 
 
 def _shown(line: Line, match: re.Match[str] | None = None) -> str:
-    """The line as it is quoted; of a long one what is around the words that are known."""
+    """The line as quoted; of a long one the part around the known words."""
     text = line.text.strip()
     if len(text) <= _LONGEST:
         return text
@@ -243,7 +231,7 @@ def _shown(line: Line, match: re.Match[str] | None = None) -> str:
 
 
 def _chained(messages: Sequence[Message]) -> list[Message]:
-    """The messages with every traceback that was chained to an earlier one taken into it: the last exception counts."""
+    """The messages; a traceback takes in those that it was chained to, since the last exception counts."""
     kept: list[Message] = []
     for message in messages:
         chained = message.fields.get("chained")
@@ -261,7 +249,6 @@ _Follower = Callable[[Sequence[Line], int, dict[str, str]], dict[str, str]]
 
 
 def _check_failed(_lines: Sequence[Line], _index: int, fields: dict[str, str]) -> dict[str, str]:
-    """Split ``a == b (1 vs. 2) text`` and ``X is OK (STATUS)`` into their parts."""
     expression, operands, detail = split_check(fields["expression"])
     fields["expression"] = expression.replace("::tsl::TfCheckOkDeprecationMarker(), ", "")
     if expression.endswith(" is OK") and operands:
@@ -276,8 +263,8 @@ def _check_failed(_lines: Sequence[Line], _index: int, fields: dict[str, str]) -
 def split_check(text: str) -> tuple[str, str | None, str | None]:
     """``expression``, the values in brackets, and the text behind them, of a CHECK's message.
 
-    Only ``CHECK_EQ`` and its family print values, as ``(a vs. b)``; of ``CHECK(x) << text`` nobody can say where the
-    expression ends, so all of it is taken for the expression.
+    Only ``CHECK_EQ`` and its family print values, as ``(a vs. b)``; in ``CHECK(x) << text`` nothing marks the end of
+    the expression, so it takes all.
     """
     middle = text.find(" vs. ")
     opening = text.rfind(" (", 0, middle) if middle >= 0 else text.find(" is OK (")
@@ -290,7 +277,7 @@ def split_check(text: str) -> tuple[str, str | None, str | None]:
 
 
 def _closing(text: str, opening: int) -> int:
-    """Index of the bracket that closes the one at ``opening``; the text's end where none does."""
+    """Index of the bracket that closes the one at ``opening``, or the text's end."""
     depth = 0
     for index in range(opening, len(text)):
         if text[index] == "(":
@@ -317,7 +304,7 @@ def _non_ok_status(lines: Sequence[Line], index: int, fields: dict[str, str]) ->
 
 
 def _terminate(lines: Sequence[Line], index: int, fields: dict[str, str]) -> dict[str, str]:
-    """The ``what():`` line, and what follows it directly: a text of several lines."""
+    """The ``what():`` line, and the text of several lines directly below it."""
     for line in lines[index + 1 : index + 1 + _HOW_FAR]:
         if match := _WHAT.match(line.text):
             fields["what"] = match["what"].strip()
@@ -326,7 +313,7 @@ def _terminate(lines: Sequence[Line], index: int, fields: dict[str, str]) -> dic
 
 
 def _last_words(lines: Sequence[Line], index: int, fields: dict[str, str]) -> dict[str, str]:
-    """A panic of Rust says where on one line, and what on the next (since 1.73)."""
+    """A panic of Rust has its place on one line, and its text on the next (since 1.73)."""
     if "panicked at " in lines[index].text and fields.get("what", "").rstrip().endswith(":"):
         following = next((line.message.strip() for line in lines[index + 1 : index + 2]), "")
         if following and not following.startswith(("stack backtrace:", "note: ")):
@@ -364,7 +351,6 @@ def _sanitizer(lines: Sequence[Line], index: int, fields: dict[str, str]) -> dic
 
 
 def _window(lines: Sequence[Line], index: int) -> Sequence[Line]:
-    """The lines behind ``index`` that may belong to its message."""
     return lines[index + 1 : index + 1 + tracebacks.LINES]
 
 

@@ -33,10 +33,7 @@ _literal, _start = itemgetter(0), itemgetter(1)
 
 @dataclass(frozen=True)
 class Excerpt:
-    """Lines of one writer without holes, but for other writers' lines between them.
-
-    ``marks`` are the indexes of the lines that hold literals to be looked at, and which; ``final``: the text ends here.
-    """
+    """Contiguous lines of one writer; ``marks``: indexes of lines with literals, and which; ``final``: text ends."""
 
     lines: tuple[Line, ...]
     marks: tuple[tuple[int, frozenset[bytes]], ...]
@@ -47,7 +44,7 @@ class Excerpt:
 class _Row:
     number: int
     position: int
-    """Of its first byte in the piece ..."""
+    """Offset of its first byte in the piece ..."""
     data: bytes
     hits: Sequence[Hit]
     """... in which these were found."""
@@ -57,10 +54,7 @@ class _Row:
 
 
 def excerpts(runs: Sequence[ByteSpan], words: Sequence[bytes], find: Finder, unwrap: Unwrap) -> Iterator[Excerpt]:
-    """The lines of ``runs``; of each literal's lines, the first and the last ``MOST`` are marked.
-
-    ``find`` finds the ``words``, ``unwrap`` takes off what collectors put before the lines.
-    """
+    """The lines of ``runs``, the first and last ``MOST`` of each literal marked; ``unwrap`` removes prefixes."""
     overlap = max((len(word) for word in words), default=1) - 1
     total: Counter[int] = Counter()
     for run in runs:
@@ -112,7 +106,7 @@ def tail(runs: Sequence[ByteSpan], most_lines: int, most_bytes: int, unwrap: Unw
 
 
 def _rows(run: ByteSpan, find: Finder, overlap: int) -> Iterator[_Row]:
-    """The rows of a run, with the literals in each; piece by piece, for a hit takes more room than its text."""
+    """The rows of a run, with the literals in each; piece by piece, because a hit takes more room than its text."""
     data, number, position = run.data, run.number, 0
     while position < len(data):
         end = len(data)
@@ -138,7 +132,7 @@ def _rows(run: ByteSpan, find: Finder, overlap: int) -> Iterator[_Row]:
 
 
 def _hits(piece: bytes, find: Finder, overlap: int) -> Sequence[Hit]:
-    """The hits in order; of a single line that is longer than a piece the first, the last and one of each literal."""
+    """The hits in order; of a line that is longer than a piece the first, the last and one of each literal."""
     if len(piece) <= _PIECE:
         return sorted(find(piece), key=_start)
     first: list[Hit] = []
@@ -155,10 +149,7 @@ def _hits(piece: bytes, find: Finder, overlap: int) -> Sequence[Hit]:
 
 
 def _pieces(row: _Row, *, final: bool) -> Iterator[tuple[bytes, set[int]]]:
-    """What is looked at of one row, and the literals in it: all of it, where it is not too long and was not redrawn.
-
-    Of a row that was redrawn: its last state, and those that hold a literal.
-    """
+    """The parts of a row to read, with their literals; of a redrawn row its last state, and those with a literal."""
     data = row.data.rstrip(b"\r")
     if b"\r" not in data and (len(data) <= LONGEST or _JSON.match(data)):
         yield CUT.encode() + data if row.cut else data, set(row.literals)
@@ -184,7 +175,7 @@ def _pieces(row: _Row, *, final: bool) -> Iterator[tuple[bytes, set[int]]]:
 def _parts(
     state: bytes, places: Sequence[tuple[int, int]], *, cut: bool, final: bool
 ) -> Iterator[tuple[bytes, set[int]]]:
-    """A long text's front, what is around the literals further on, and, of the last line of all, its end."""
+    """A long text's front, the surroundings of later literals, and, of the last line of all, its end."""
     mark = CUT.encode()
     front = {literal for place, literal in places if place < LONGEST - _AROUND[1]}
     yield (mark if cut else b"") + state[:LONGEST], front

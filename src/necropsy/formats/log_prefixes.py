@@ -1,8 +1,8 @@
-"""What the collectors of logs put before each line: taken off, so that the line begins as the program wrote it.
+"""Removes what log collectors put before each line, so that it begins as the program wrote it.
 
-A wrapper goes by its own pattern alone, anchored at the line's start. Those that a program could have written itself
-(``0: ``, ``> ``) go only where nearly all lines of the text have them. A framework's own envelope
-(``2026-11-20 21:17:51.617250: F file.cc:42] ``) is none: ``formats.lines`` reads it.
+A wrapper is removed by its own pattern, anchored at the line's start; those that a program could have written itself
+(``0: ``, ``> ``) only where nearly all lines have them. A framework's own envelope
+(``2026-11-20 21:17:51.617250: F file.cc:42] ``) stays: ``formats.lines`` reads it.
 """
 
 from __future__ import annotations
@@ -28,10 +28,9 @@ _END = r"(?:[ \t]|$)"
 
 @dataclass(frozen=True)
 class Wrapper:
-    """One form.
+    """One form; ``begins``: its possible first characters; its group ``who`` names the writer.
 
-    ``begins`` are the characters that it can begin with; its group ``who`` names the writer, where it has one.
-    ``share`` is the part of a text's lines that must have it, 0 for one that nobody mistakes.
+    ``share`` is the part of a text's lines that must have it, 0 for an unmistakable one.
     """
 
     name: str
@@ -160,7 +159,6 @@ def _unwrapped(line: str, safe: Mapping[str, tuple[Wrapper, ...]], voted: Sequen
 
 
 def _docker(line: str) -> str:
-    """The text of a line of docker's json-file driver."""
     try:
         text = json.loads(line)["log"]
     except (ValueError, KeyError, TypeError, RecursionError):

@@ -1,8 +1,8 @@
-"""A log of any size -> the stretches of it that are worth reading: around every known literal, its head and its tail.
+"""Samples a log of any size: the stretches around every known literal, its head and its tail.
 
-One pass, block by block. What is kept is bounded whatever comes: of each literal the first places and the last ones,
-for the first cause stands at the beginning and the last words at the end. A literal that fills the text is put aside
-while it does, and counted only. A text that is small enough is kept whole.
+One pass, block by block, in bounded memory. Of each literal the first and last places are kept, because the first cause
+is at the beginning and the last words are at the end. While a literal fills the text, it is only counted. A text that
+is small enough is kept whole.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ _index = itemgetter(0)
 
 @dataclass(frozen=True)
 class LogSample:
-    """What is worth reading of one text.
+    """Stretches worth reading; ``runs`` are in order and do not overlap; ``whole``: they are all of the text.
 
-    ``runs`` are in order and do not overlap; ``whole`` where they are all of it. ``lines`` counts all of its lines,
-    ``often`` the places of the literals that were not kept at each of them, ``missed`` those not counted to the end.
+    ``lines`` counts all of its lines, ``often`` the places of literals that were not all kept, ``missed`` those not
+    counted to the end.
     """
 
     runs: tuple[ByteSpan, ...]
@@ -81,7 +81,7 @@ def sift(blocks: Iterable[bytes], words: Sequence[bytes]) -> LogSample:
 
 
 def _whole_rows(blocks: Iterable[bytes]) -> Iterator[bytes]:
-    """Blocks of about the same size that end with a line, without colours; a line that is longer is cut."""
+    """Blocks of about the same size that end with a line, without colours; longer lines are cut."""
     rest = b""
     for block in blocks:
         # One that is not of the usual size (a pipe, a decoder) is cut into such.
@@ -96,7 +96,7 @@ def _whole_rows(blocks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _last_end(data: bytes) -> int:
-    """Where to cut: behind a line, else behind a redrawn one; a line without end is cut, but in no escape sequence."""
+    """Where to cut: behind a line, else behind a redrawn one, else anywhere but in an escape sequence."""
     for end in (b"\n", b"\r"):
         if (at := data.rfind(end)) >= 0:
             return at + 1
@@ -118,7 +118,7 @@ class _Block:
 
 @dataclass
 class _Aside:
-    """A literal that fills the text: the latest block that it filled."""
+    """A literal that fills the text, and the latest block that it filled."""
 
     latest: _Block
     watched: bool = True
@@ -146,7 +146,7 @@ class _Sifter:
         self._whole: list[bytes] | None = []
 
     def take(self, data: bytes) -> None:
-        """One more block, which ends with a row or in the middle of a long one."""
+        """Take a block, which ends with a row or in the middle of a long one."""
         block = _Block(data, self._offset, self._row)
         self._watch(block)
         block.hits = self._search(data)
@@ -162,7 +162,6 @@ class _Sifter:
                 self._whole = None
 
     def end(self) -> LogSample:
-        """What was kept."""
         if self._waiting is not None:
             self._settle(self._waiting, b"")
         for literal in self._aside:
@@ -216,7 +215,7 @@ class _Sifter:
         return [(active[i], start - shift, end - shift) for i, start, end in found if end > shift]
 
     def _settle(self, block: _Block, behind: bytes) -> None:
-        """Keep what is to be kept of a block, now that what follows it is known."""
+        """Select what to keep of a block, now that the text behind it is known."""
         before = self._before[-_BEFORE:]
         window = ByteWindow(before + block.data + behind, block.offset - len(before), block.row - before.count(b"\n"))
         intervals: list[tuple[int, int]] = []
@@ -242,7 +241,7 @@ class _Sifter:
         self._before = (self._before + block.data)[-TAIL[1] :]
 
     def _extent(self, literal: int) -> Extent | None:
-        """How much is kept around the next place of a literal; None: nothing, for too much was kept already."""
+        """How much is kept around the next place of a literal; None where too much was kept already."""
         place = self._places[literal]
         soft, hard, far = (
             self._first_bytes > factor * most[0] or self._first_rows > factor * most[1]
@@ -307,7 +306,7 @@ class _Sifter:
     # ------------------------------------------------------------ literals that fill the text
 
     def _put_aside(self, counts: dict[int, int]) -> set[int]:
-        """Which literals to put aside so that few hits are left."""
+        """The literals to put aside so that few hits are left."""
         left = sum(counts.values())
         dense: set[int] = set()
         watched = sum(one.watched for one in self._aside.values())
@@ -332,7 +331,7 @@ class _Sifter:
         self._find = passing_finder(tuple(self._words[i] for i in self._active))
 
     def _watch(self, block: _Block) -> None:
-        """Count the literals that were put aside; those that no longer fill the text are looked for again."""
+        """Count the literals that were put aside, and take back those that no longer fill the text."""
         back: list[int] = []
         for literal, aside in self._aside.items():
             if not aside.watched:
@@ -351,7 +350,6 @@ class _Sifter:
             self._look_for_the_rest()
 
     def _come_back(self, literal: int) -> None:
-        """The last places in the last block that the literal filled."""
         block, word = self._aside[literal].latest, self._words[literal]
         if not block.data:
             return

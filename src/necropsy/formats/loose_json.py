@@ -36,7 +36,7 @@ def fields(text: str, *names: str) -> dict[str, Any]:
 
 
 def _loose(text: str, at: int) -> tuple[Any, int]:
-    """Token by token: a bracket that is never closed is closed by the end of the text."""
+    """Token by token: an unclosed bracket is closed by the end of the text."""
     root: list[Any] = []
     stack: list[Any] = [root]
     keys: list[str | None] = [None]

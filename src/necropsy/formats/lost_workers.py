@@ -1,7 +1,6 @@
-"""The last words in which a process says that it lost another one: ``BrokenProcessPool``, ``died with SIGSEGV``.
+"""Sentences in which a process reports the loss of another: ``BrokenProcessPool``, ``died with SIGSEGV``.
 
-The sentences that say how a process ended are those of ``data/endings.toml``; words that say less are in
-``data/lost_peers.toml``.
+How a process ended is in ``data/endings.toml``; vaguer words are in ``data/lost_peers.toml``.
 """
 
 from __future__ import annotations
@@ -28,10 +27,7 @@ _SHOWN = 240
 
 @dataclass(frozen=True)
 class Loss:
-    """One sentence. ``end`` is how the other one ended, where it says so.
-
-    ``only_crashes``: the words are so vague that they speak of a process that crashed, not of one that was killed.
-    """
+    """One sentence; ``end``: how the other ended, if stated; ``only_crashes``: too vague for one that was killed."""
 
     text: str
     pid: int | None = None
@@ -40,10 +36,7 @@ class Loss:
 
 
 def last_words(tail: str, traceback: Message | None) -> Iterator[Loss]:
-    """What the end of a log says of a process that was lost, the surest first: the last line, then those before it.
-
-    ``traceback`` is the last one in it that ended the process.
-    """
+    """What a log's end says of a lost process, the surest first; ``traceback`` is the last that ended this process."""
     unwrap = Unwrap()
     said = [line(0, words, unwrap) for words in _exceptions(traceback)]
     for row in (*reversed(_rows(tail, traceback)), *said):
@@ -104,7 +97,7 @@ _LEAST_PID = 100
 
 
 def _rows(tail: str, traceback: Message | None) -> list[Line]:
-    """The lines of the last traceback, and the last few of the log, as they are read."""
+    """The lines of the last traceback, and the last few of the log, without prefixes."""
     unwrap = Unwrap()
     whole = [line(number, row, unwrap) for number, row in enumerate(tail.splitlines(), 1)]
     written = [row for row in whole if row.text.strip()]

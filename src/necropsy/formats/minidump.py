@@ -1,8 +1,7 @@
 """Reads a minidump: of MiniDumpWriteDump (Windows Error Reporting, procdump, Task Manager, wine), Crashpad, Breakpad.
 
-Everything in a dump may lie or be cut off: each size is held against the file, each count against what can be there.
-Streams may come in any order, twice, or not at all; unknown ones are passed over. What is asked of the operating
-system's dumps is written on Microsoft Learn, ``minidumpapiset.h``.
+Dumps are untrusted and may be cut off: each size is checked against the file, each count against what can be there.
+Streams may come in any order, twice, or not at all. Layout: Microsoft Learn, ``minidumpapiset.h``.
 """
 
 from __future__ import annotations
@@ -51,12 +50,7 @@ _READ = frozenset(
 
 
 def parse(data: Data) -> Minidump:
-    """The minidump in ``data``; what is damaged is in its ``gaps``.
-
-    Raises:
-        InputError: it is no minidump, or none of its streams is there.
-
-    """
+    """The minidump in ``data``, damage in ``gaps``. Raises InputError where it is not one, or has no stream."""
     if data[:4] != SIGNATURE:
         raise InputError("not a minidump")
     if len(data) < _HEADER.size:
@@ -70,15 +64,15 @@ def parse(data: Data) -> Minidump:
 
 
 class _Places:
-    """Where each stream lies; those of one type in the order of the directory."""
+    """Where each stream is, those of one type in the order of the directory."""
 
     def __init__(self, file: MinidumpFile, directory: int, count: int) -> None:
         rows = file.rows("streams", _DIRECTORY, directory, count=count, step=_DIRECTORY.size, end=file.size)
         self.found: dict[int, list[FilePlace]] = {}
         self.lost: set[int] = set()
-        """Those that lie beyond the end of the file."""
+        """Those beyond the end of the file."""
         self.cut = len(rows) < count
-        """Not all of the directory is there."""
+        """The directory is incomplete."""
         for at in file.most("streams", rows, _MOST_STREAMS):
             kind, size, offset = _DIRECTORY.unpack_from(file.data, at)
             if kind not in _READ or not size:
@@ -130,7 +124,6 @@ def _assembled(file: MinidumpFile, places: _Places, written: int, flags: int) ->
 
 
 def _first(found: Iterable[_T | None]) -> _T | None:
-    """Of streams that came twice the first that says something."""
     return next((one for one in found if one), None)
 
 

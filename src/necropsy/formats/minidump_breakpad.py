@@ -1,4 +1,4 @@
-"""Streams of Breakpad's and Crashpad's own: what they add to Microsoft's.
+"""Streams that Breakpad and Crashpad add to Microsoft's.
 
 Layouts: ``minidump_format.h`` of Breakpad (``MD_LINUX_*``, ``MDRawBreakpadInfo``, ``MDRawAssertionInfo``) and
 ``minidump_extensions.h`` of Crashpad (``MinidumpCrashpadInfo``).

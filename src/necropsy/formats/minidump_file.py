@@ -57,10 +57,7 @@ class MinidumpFile:
         return None if found is None else found[0]
 
     def rows(self, what: str, layout: struct.Struct, offset: int, *, count: int, step: int, end: int) -> range:
-        """The offsets of up to ``count`` rows that the file really holds; fewer than it promises is a gap.
-
-        ``end``: where the stream ends by its directory entry. ``step``: bytes from one row to the next.
-        """
+        """Offsets of up to ``count`` rows, ``step`` bytes apart, up to the stream's ``end``; missing ones are a gap."""
         if step < layout.size:
             if count:
                 self.tell(f"{what}: {count:,} entries of {step} bytes each, which is too few; none was read")

@@ -1,7 +1,7 @@
-"""The modules of a minidump, loaded and unloaded: names, versions, and which debug file belongs to each.
+"""The modules of a minidump, loaded and unloaded: names, versions, and debug files.
 
-Layouts: Microsoft Learn, ``MINIDUMP_MODULE``, ``VS_FIXEDFILEINFO``; the CodeView records RSDS and NB10 have no page
-there, they are those of LLVM's ``CVDebugInfo.h`` and Breakpad's ``MDCVInfoELF``.
+Layouts: Microsoft Learn, ``MINIDUMP_MODULE``, ``VS_FIXEDFILEINFO``; for the CodeView records RSDS and NB10, LLVM's
+``CVDebugInfo.h`` and Breakpad's ``MDCVInfoELF``.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ _GUID = struct.Struct("<IHH8s")
 def padded(file: MinidumpFile, what: str, place: FilePlace, layout: struct.Struct, step: int) -> range:
     """The rows of a list that begins with their number, in 32 bits.
 
-    Breakpad and others put 4 bytes between the number and the rows, where a compiler would align them; the size of
-    the stream says so.
+    Breakpad and others align the rows with 4 bytes after the number; the size of the stream says so.
     """
     count = file.number(place.offset)
     if count is None:

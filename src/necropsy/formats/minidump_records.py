@@ -62,10 +62,7 @@ class Range(NamedTuple):
 
 
 class MemoryRanges:
-    """The memory that the dump holds: ranges sorted by address; where two overlap, the second begins after the first.
-
-    Three numbers for each range: a dump may have hundreds of thousands.
-    """
+    """Memory in the dump, sorted by address, overlaps removed; three numbers a range: there may be 100,000s."""
 
     def __init__(self, data: Data, ranges: Iterable[Range] = ()) -> None:
         self._data = data
@@ -189,7 +186,7 @@ class SystemInfo:
 class ExceptionRecord:
     """What killed the process. ``tid``: the thread; ``context``: its registers at the exception, perhaps empty.
 
-    On Linux Breakpad puts the number of the signal into ``code``, si_code into ``flags`` and si_addr into ``address``.
+    On Linux Breakpad puts the signal's number into ``code``, si_code into ``flags`` and si_addr into ``address``.
     """
 
     code: int
@@ -220,10 +217,7 @@ class ThreadRecord:
 
 @dataclass(frozen=True)
 class CodeView:
-    """Which debug file belongs to a module. ``kind``: RSDS and NB10 (a PDB), ELF (``identity`` is a build id).
-
-    ``identity`` is in hex as symbol servers want it, for RSDS the GUID; ``age`` follows it there.
-    """
+    """Debug file of a module; ``kind``: RSDS, NB10 (a PDB), ELF; ``identity``: GUID, build id, in hex; then ``age``."""
 
     kind: str
     identity: str

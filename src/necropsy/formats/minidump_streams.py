@@ -1,7 +1,4 @@
-"""The streams of a minidump: each reader takes the place of one and gives what stands there, as far as it is there.
-
-Layouts: Microsoft Learn, ``minidumpapiset.h`` (packed to 4 bytes).
-"""
+"""Readers of a minidump's streams. Layouts: Microsoft Learn, ``minidumpapiset.h`` (packed to 4 bytes)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What C++ names and the library of TensorFlow tell of how they were built: Abseil's release, and the string ABI.
+"""How C++ names show Abseil's release and the string ABI that TensorFlow's library or an op was built with.
 
-Abseil has its release in an inline namespace (``absl::lts_20230802``). The new string ABI shows as ``__cxx11`` in the
-types of a name, or as the tag ``B5cxx11`` behind the name of a function that returns a string; the old one as ``Ss``.
+Abseil's release is an inline namespace (``absl::lts_20230802``). The new string ABI shows as ``__cxx11`` in the types
+of a name, or as the tag ``B5cxx11`` behind the name of a function that returns a string; the old one as ``Ss``.
 """
 
 from __future__ import annotations
@@ -30,12 +30,7 @@ def abseil_of(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def of_framework(file: ElfFile) -> tuple[str | None, Strings | None]:
-    """Abseil's release and the string ABI in the names that the library of TensorFlow has.
-
-    Raises:
-        InputError: its tables point outside of the file.
-
-    """
+    """Abseil's release and the string ABI of TensorFlow's library. Raises InputError for damaged tables."""
     start, size = file.offset_of(file.tag(_DT_STRTAB)), file.tag(_DT_STRSZ)
     if start is None or size <= 0:
         return None, None
@@ -46,10 +41,10 @@ def of_framework(file: ElfFile) -> tuple[str | None, Strings | None]:
 
 
 def strings_of(names: Sequence[str], has: Callable[[str], bool] | None = None) -> Strings | None:
-    """The string ABI that missing names were made with; None where no name has a string, or they do not agree.
+    """The string ABI of missing names; None where no name has a string, or they do not agree.
 
-    ``has``: the framework defines a name. What returns a string has no trace of the old ABI: it shows by the name that
-    the framework has in its place, which differs by the tag alone.
+    ``has``: the framework defines a name. A returned string has no trace of the old ABI: the framework's name shows it,
+    which differs by the tag alone.
     """
     new = any("__cxx11" in one or _TAG in one for one in names)
     old = any("Ss" in _types(one) for one in names if one.startswith("_Z"))
@@ -77,7 +72,7 @@ def _identifiers(name: str) -> Iterator[int]:
 
 
 def _types(name: str) -> str:
-    """A mangled name without the identifiers in it."""
+    """A mangled name without its identifiers."""
     found, at = [], 2
     while at < len(name):
         token = _TOKEN.match(name, at)
@@ -88,3 +83,10 @@ def _types(name: str) -> str:
             at = token.end() + (int(token[0][:5]) if token[0].isdigit() else 0)
             found.append(" ")
     return "".join(found)
+
+
+# The generation of NumPy's C interface that a library was compiled for, by the module that it imports.
+#
+# ``import_array`` of NumPy 1.x's headers imports ``numpy.core._multiarray_umath``; that of NumPy 2's imports
+# ``numpy._core._multiarray_umath`` and, where it is not there, the other one: such a library works with both.
+NUMPY_ONE, NUMPY_TWO = b"numpy.core._multiarray_umath", b"numpy._core._multiarray_umath"

@@ -1,7 +1,7 @@
-"""A PE image (.exe, .dll, .pyd), in a file or in memory, read where it is looked at and nowhere else.
+"""A PE image (.exe, .dll, .pyd), in a file or in memory.
 
 Layouts from Microsoft's "PE Format" (learn.microsoft.com/windows/win32/debug/pe-format). An image may have 700 MB and
-hundreds of thousands of functions: tables are bisected in place. Everything in it may lie: each read is checked against
+hundreds of thousands of functions: tables are bisected in place. Images are untrusted: each read is checked against
 what is there, each count against a bound.
 """
 
@@ -73,12 +73,7 @@ class Image:
     """One image. Addresses are relative to its base (RVA)."""
 
     def __init__(self, read: Read, *, mapped: bool) -> None:
-        """``mapped``: it lies in memory, so that an RVA is the offset that ``read`` takes.
-
-        Raises:
-            InputError: it is no PE image, or its headers lie outside of it.
-
-        """
+        """``mapped``: in memory, offsets for ``read`` are RVAs. Raises InputError where it is no whole PE image."""
         self._read, self.mapped = read, mapped
         (start,) = self._unpack(struct.Struct("<I"), 60) if read(0, 2) == b"MZ" else (None,)
         if start is None:
@@ -182,12 +177,7 @@ class Image:
     # -- functions ----------------------------------------------------------------------------------------------------
 
     def function(self, rva: int) -> PeFunction | None:
-        """The entry of the exception directory that covers ``rva``; None for a leaf function, or what is no code.
-
-        Raises:
-            InputError: the directory lies where nothing can be read.
-
-        """
+        """Exception directory entry at ``rva``; None for a leaf function or data. Raises InputError if unreadable."""
         start, high = self._function_table
         low = 0
         while low < high:
@@ -217,7 +207,7 @@ class Image:
 
     @cached_property
     def _function_table(self) -> tuple[int, int]:
-        """Where the exception directory lies for ``read``, and how many entries it has."""
+        """Where the exception directory is for ``read``, and how many entries it has."""
         table, size = self.directory(_EXCEPTION)
         section = None if self.mapped else self.section_at(table)
         if section is None:
@@ -226,7 +216,7 @@ class Image:
         return section.offset + skipped, max(min(size, section.raw_size - skipped), 0) // _FUNCTION.size
 
     def _direct(self, one: PeFunction) -> PeFunction:
-        """An entry whose lowest bit is set represents another entry, which holds what counts."""
+        """An entry whose lowest bit is set points to the entry that counts."""
         if not one.unwind & 1:
             return one
         data = self.at(one.unwind & ~1, _FUNCTION.size)
@@ -243,7 +233,7 @@ class Image:
 
     @cached_property
     def _exports(self) -> tuple[array[int], array[int]]:
-        """The RVAs of exported functions, sorted, and for each where its name lies."""
+        """Sorted RVAs of the exported functions, and where each name is."""
         start, size = self.directory(_EXPORT)
         header = self.at(start, 40) if size >= 40 else None
         if header is None:
@@ -356,22 +346,12 @@ class Image:
 
 
 def in_bytes(data: bytes | mmap) -> Image:
-    """The image in a file that is whole in memory, or mapped.
-
-    Raises:
-        InputError: it is no PE image, or its headers lie outside of it.
-
-    """
+    """The image in a file that is in memory, or mapped. Raises InputError where it is not a whole PE image."""
     return Image(lambda offset, size: data[offset : offset + size], mapped=False)
 
 
 def in_file(file: BinaryIO) -> Image:
-    """The image in an open file, of which nothing is kept in memory.
-
-    Raises:
-        InputError: it is no PE image, or its headers lie outside of it.
-
-    """
+    """The image in an open file, read as needed. Raises InputError where it is not a whole PE image."""
 
     def read(offset: int, size: int) -> bytes:
         try:

@@ -1,7 +1,6 @@
-"""The machine code of a 64-bit PE library, and where its calls to other DLLs go through. Addresses are RVAs.
+"""Machine code of a 64-bit PE library, and where its calls to other DLLs go through. Addresses are RVAs.
 
-Layouts from Microsoft's "PE Format" (learn.microsoft.com/windows/win32/debug/pe-format): the import address table, base
-relocations.
+Layouts of the import address table and base relocations: Microsoft's "PE Format".
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a PE image takes from each DLL that is loaded with it, and whether another image offers it.
+"""What a PE image imports from each DLL, and whether another image exports it.
 
-Layouts from Microsoft's "PE Format" (learn.microsoft.com/windows/win32/debug/pe-format): the import lookup table and
-the export directory. As the loader does it, a name is looked up by bisecting the sorted table of names in place.
+Layouts of the import lookup table and the export directory: Microsoft's "PE Format". As the loader does it, the sorted
+table of names is bisected in place.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def slots(image: Image) -> Iterator[tuple[int, str, str | int]]:
 
 
 def _looked_up(image: Image, at: int, most: int) -> Iterator[tuple[int, str | int]]:
-    """What each row of a table names, and how far behind its beginning the row is, in bytes."""
+    """What each row of a table names, and the row's offset in bytes."""
     width = 8 if image.is_64 else 4
     by_number = 1 << (8 * width - 1)
     for index in range(most):

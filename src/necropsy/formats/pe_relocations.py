@@ -1,7 +1,4 @@
-"""What the loader changes in an image that is not loaded where its linker wanted it: base relocations.
-
-Layout: "PE Format", section ".reloc" (learn.microsoft.com/windows/win32/debug/pe-format).
-"""
+"""Base relocations of an image that is loaded at another address. Layout: "PE Format", section ".reloc"."""
 
 from __future__ import annotations
 

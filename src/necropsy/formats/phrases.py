@@ -1,4 +1,4 @@
-"""The table of known phrases, ``data/phrases.toml``, and how one line is looked up in it.
+"""The known phrases of ``data/phrases.toml``, and how one line is looked up in them.
 
 Every pattern is anchored, at the start of the message, at its literal, or at the beginning of a word: a line of any
 length costs one pass per phrase, and only for the few phrases whose literal it holds.
@@ -27,12 +27,7 @@ _WORD_BEGINS = r"(?<![^\s'\"(\[`])"
 
 
 def anchored(row: dict[str, Any], at: str) -> str:
-    """The expression of a table's row that is anchored so.
-
-    Raises:
-        ValueError: there is no such anchor.
-
-    """
+    """The pattern of a table's row, anchored at ``at``. Raises ValueError for an unknown anchor."""
     if at not in get_args(Anchor):
         raise ValueError(f"{row['id']}: at = {at!r}; it is one of {', '.join(get_args(Anchor))}")
     return f"{_WORD_BEGINS}(?:{row['pattern']})" if at == "token" else str(row["pattern"])
@@ -74,12 +69,7 @@ def phrases() -> tuple[Phrase, ...]:
 
 
 def parse(text: str) -> tuple[Phrase, ...]:
-    """The phrases of a table.
-
-    Raises:
-        ValueError: an id is defined twice or not at all, or a phrase is anchored nowhere.
-
-    """
+    """The phrases of a table. Raises ValueError for a missing or repeated id, or a phrase that is not anchored."""
     first: dict[str, Phrase] = {}
     found = []
     for row in tomllib.loads(text)["phrase"]:
@@ -116,7 +106,6 @@ def _phrase(row: dict[str, Any], first: Phrase | None) -> Phrase:
 
 @lru_cache(maxsize=1)
 def _by_must() -> dict[str, tuple[int, ...]]:
-    """Indexes of the phrases that each literal belongs to."""
     table: dict[str, tuple[int, ...]] = {}
     for index, phrase in enumerate(phrases()):
         table[phrase.must] = (*table.get(phrase.must, ()), index)
@@ -124,10 +113,7 @@ def _by_must() -> dict[str, tuple[int, ...]]:
 
 
 def found_in(message: str, literals: Iterable[str]) -> Iterator[tuple[Phrase, re.Match[str]]]:
-    """Every phrase that ``message`` holds, at most one form of each id, in the table's order.
-
-    ``literals`` are those that it was found to hold; others are not looked at.
-    """
+    """Every phrase in ``message`` by the ``literals`` in it, at most one form of each id, in the table's order."""
     seen: set[str] = set()
     table = _by_must()
     for index in sorted(index for literal in literals for index in table.get(literal, ())):

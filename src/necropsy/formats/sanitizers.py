@@ -1,4 +1,4 @@
-"""The report of a sanitizer: what was accessed, by whom, who freed or allocated it, and who else was there.
+"""The report of a sanitizer: the access, its thread, who freed or allocated the memory, and other threads.
 
 Formats of compiler-rt and of GCC's libsanitizer, which differ in brackets only (lib/sanitizer_common/
 sanitizer_stacktrace_printer.cpp; lib/asan/asan_descriptions.cpp, asan_errors.cpp; lib/tsan/rtl/tsan_report.cpp).
@@ -122,8 +122,8 @@ def exact(kind: str, fields: Mapping[str, str]) -> str:
 def accessed(address: str) -> int:
     """The address of an access, as a number.
 
-    ThreadSanitizer has it from its shadow, to which several addresses lead (on x86-64 ``MemToShadow`` leaves these
-    bits out: lib/tsan/rtl/tsan_platform.h): it tells a null pointer as 0x780000000000, where nothing ever lies.
+    ThreadSanitizer has it from its shadow, where several addresses meet (on x86-64 ``MemToShadow`` leaves these bits
+    out: lib/tsan/rtl/tsan_platform.h): it prints a null pointer as 0x780000000000, where there is never memory.
     """
     number = int(address, 16)
     low = number & ~_SHADOW_MASK

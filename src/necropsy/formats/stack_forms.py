@@ -224,7 +224,6 @@ class _Found:
         return self.matches[0]
 
     def add(self, match: re.Match[str]) -> bool:
-        """Keep what is new; False where all of it was said before."""
         new = {name: text for name, text in match.groupdict().items() if text is not None and name not in self.said}
         self.said.update(new)
         self.matches.append(match)
@@ -261,7 +260,7 @@ def frame_of(said: dict[str, str | None], count: int) -> Frame | None:
 
 
 def _fault(said: dict[str, str], *, handled: bool) -> Fault | None:
-    """What the handler says of the signal; None where the number and the name disagree."""
+    """The fault by the handler's words; None where number and name disagree."""
     signal = said.get("signal") or _NAMES.get(said.get("name", ""), "")
     if "number" in said:
         number = signal_name(int(said["number"]))

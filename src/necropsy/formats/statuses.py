@@ -12,10 +12,7 @@ from necropsy.model import Possibility
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """What is known of one code. ``next`` holds what to do, ``causes`` what it was found to be, most often first.
-
-    Rules read the causes from the same tables by ``rules.exit_causes``.
-    """
+    """One known code. ``next``: what to do; ``causes``: known ones, most frequent first (``rules.exit_causes``)."""
 
     name: str
     what: str

@@ -1,11 +1,12 @@
-"""What one stretch of text says of a death, and who can read such a stretch.
+"""What one stretch of text says of a death, and the readers of such stretches.
 
-A log, a forum post or a terminal's content holds several: a debugger's backtrace, the kernel's line, the sentence in
+A log, a forum post or a terminal's content may hold several: a debugger's backtrace, the kernel's line, the sentence in
 which a scheduler says how the job ended. Each kind has one reader below ``formats.readers``.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -17,8 +18,8 @@ from necropsy.model import Crash
 class TextReport:
     """Lines ``first`` to ``last`` (numbers of the input, both inclusive) are ``kind`` of text that says ``crash``.
 
-    Every part of ``crash`` may be missing; what is there was read from these lines alone. ``whole``: these lines are a
-    document of another kind than a log; what looks like a known phrase in them is no message that the program wrote.
+    ``crash`` was read from these lines alone; any part may be missing. ``whole``: they are a document rather than a
+    log, so that known phrases in them are not messages of the program.
     """
 
     kind: str
@@ -32,13 +33,26 @@ class TextReport:
 class TextReader:
     """One kind of text.
 
-    ``triggers`` are literals (at least 4 characters, case counts); each such stretch of text holds one in the line at
-    which ``read`` is to look. ``read(lines, index)`` is given the lines of one excerpt without holes and the index of
-    a line that holds a trigger; it may look at most ``reach`` lines each way. None: it is not that kind.
-    Takes any text whatsoever, in time linear in it, and never raises.
+    ``triggers`` are literals (at least 4 characters, case counts), one of which each such stretch holds.
+    ``read(lines, index)`` gets the lines of one excerpt without holes and the index of a line with a trigger; it may
+    look at most ``reach`` lines each way. It returns None where the text is not of its kind, accepts any text, takes
+    time linear in it, and never raises.
     """
 
     kind: str
     triggers: tuple[str, ...]
     read: Callable[[Sequence[Line], int], TextReport | None]
     reach: int = 400
+
+
+_OTHERS = re.compile(
+    r"chrom(?:e|ium)|firefox|Web Content|Isolated Web|GPU Process|WebKit|gnome-|gjs$|gsd-|gvfs|nautilus|kwin|"
+    r"plasma|kded|Xorg|Xwayland|sway$|systemd|dbus-|snapd|packagekitd|tracker-|cupsd|slack|teams|discord|spotify|steam|thunderbird|"
+    r"soffice|evince|telegram|zoom$",
+    re.IGNORECASE,
+)
+
+
+def is_foreign(name: str | None) -> bool:
+    """The name is that of a desktop's or a system's own program. Any other may be a Python that renamed itself."""
+    return bool(name and _OTHERS.match(name.strip()))

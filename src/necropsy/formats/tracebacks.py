@@ -1,8 +1,7 @@
 """Python's tracebacks: lines -> fields of a message.
 
-Places are given as ``file``, ``source_line`` and ``function`` (the innermost frame) and as ``user_file``, ``user_line``
-and ``user_function`` (the innermost frame outside of the standard library and the installed packages: the line that its
-author can change).
+``file``, ``source_line`` and ``function`` are the innermost frame; ``user_file``, ``user_line`` and ``user_function``
+the innermost one outside the standard library and installed packages, which the author can change.
 
 Formats: Lib/traceback.py of CPython 2.7 to 3.14 (carets and exception groups since 3.11), ``RemoteTraceback`` of
 multiprocessing and concurrent.futures, Ray's ``RayTaskError``, PyTorch's ``Original Traceback``, loguru, and the
@@ -56,10 +55,7 @@ class TracebackPlace:
 
 @dataclass(frozen=True)
 class TracebackStack:
-    """One exception: the frames outermost first, and how many they were before Python folded equal ones.
-
-    ``last`` is the index of its last line.
-    """
+    """The frames of an exception, outermost first, their number before equal ones were folded, its ``last`` line."""
 
     places: tuple[TracebackPlace, ...]
     total: int
@@ -80,14 +76,13 @@ def is_exception(name: str) -> bool:
 
 
 def read(lines: Sequence[str], index: int) -> tuple[dict[str, str], int]:
-    """Fields of the traceback whose head is ``lines[index]``, and the index of the last line that belongs to it.
+    """Fields of the traceback whose head is ``lines[index]``, and the index of its last line.
 
-    ``exception`` and ``text`` where its last line was found; ``frames`` counts its frames. ``chained`` says how it
-    follows from the traceback before it: ``cause``, ``context``, or ``original`` (that one only wrapped it, what was
-    raised stands here). ``caller_file`` is the innermost one of another package than the innermost frame's.
-    ``remote`` marks one that another process sent, ``process`` and ``thread`` say which one ended of it, ``ignored``
-    that Python went on. Of an exception group, ``first_exception`` and ``first_text`` are its first leaf's, ``parts``
-    counts the leaves.
+    ``exception`` and ``text`` where its last line was found; ``frames`` counts its frames. ``chained``: how it follows
+    from the one before: ``cause``, ``context``, or ``original`` (that one only wrapped it). ``caller_file``: the
+    innermost of another package than the innermost frame's. ``remote``: sent by another process; ``process`` and
+    ``thread``: which one ended of it; ``ignored``: Python went on. Of an exception group, ``first_exception`` and
+    ``first_text`` are its first leaf's, ``parts`` counts the leaves.
     """
     head = lines[index]
     before = [line.strip(" \t|") for line in lines[max(0, index - BEFORE) : index]]
@@ -153,7 +148,6 @@ def _is_wrapper(exception: str | None) -> bool:
 
 
 def _stack(lines: Sequence[str], index: int, margin: str) -> TracebackStack:
-    """The frames behind ``lines[index]``, and the exception below them."""
     places: list[TracebackPlace] = []
     total = strays = behind = 0
     begun = index
@@ -187,7 +181,7 @@ def _stack(lines: Sequence[str], index: int, margin: str) -> TracebackStack:
 
 
 def _without(line: str, margin: str) -> str | None:
-    """The line without the margin of its group; None where it does not have it: the group has ended."""
+    """The line without its group's margin; None where it lacks it: the group has ended."""
     if not margin:
         return line
     if margin.strip():
@@ -197,7 +191,7 @@ def _without(line: str, margin: str) -> str | None:
 
 
 def _is_source(lines: Sequence[str], at: int, behind: int) -> bool:
-    """The line stands ``behind`` others below a frame in a traceback that lost its indentation: it is no exception."""
+    """The line is ``behind`` others below a frame in a traceback that lost its indentation: it is source text."""
     bare = lines[at].strip()
     if not bare or behind >= _MOST_SOURCE:
         return False
@@ -212,7 +206,7 @@ _MOST_SOURCE = 4
 
 
 def _goes_on(lines: Sequence[str], at: int, margin: str) -> bool:
-    """The line at ``at`` was written in between: a frame stands below, with no more than its source before it."""
+    """The line at ``at`` was written in between: a frame follows, with at most its source before it."""
     for line in lines[at + 1 : at + 4]:
         below = _without(line, margin)
         if below is None or below[:2] != "  ":
@@ -223,7 +217,7 @@ def _goes_on(lines: Sequence[str], at: int, margin: str) -> bool:
 
 
 def _next_text(lines: Sequence[str], at: int, margin: str) -> str:
-    """An exception whose text begins with a line break: its first words."""
+    """The first words of an exception whose text begins with a line break."""
     for line in lines[at + 1 : at + 3]:
         bare = (_without(line, margin) or "").strip()
         if bare and lines[at].rstrip().endswith(":"):
@@ -232,7 +226,7 @@ def _next_text(lines: Sequence[str], at: int, margin: str) -> str:
 
 
 def _leaves(lines: Sequence[str], index: int) -> tuple[list[TracebackStack], int]:
-    """The exceptions of the group whose own one stands at ``index`` that are no groups, and the last line of it all."""
+    """The exceptions in the group at ``index`` that are not groups, and the last line of it all."""
     leaves: list[TracebackStack] = []
     last = index
     begin: int | None = None

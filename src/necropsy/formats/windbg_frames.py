@@ -1,7 +1,4 @@
-"""The stacks that WinDbg's ``k`` and its kin print: one frame a row, offsets behind a function counted from it.
-
-Formats: Microsoft Learn, *k, kb, kc, kd, kp, kP, kv (Display Stack Backtrace)*.
-"""
+"""Stacks that WinDbg's ``k`` commands print, one frame a row. Formats: Microsoft Learn, *k, kb, kc, kd, kp, kP, kv*."""
 
 from __future__ import annotations
 
@@ -36,10 +33,7 @@ _SYMBOL = re.compile(r"(?P<module>[A-Za-z_][\w.\-]{0,120}?)(?:!(?P<function>.{1,
 
 @dataclass
 class Shown:
-    """One stack as it is shown: frames with their stack pointers, and whose it is.
-
-    ``marked``: the list of threads has a mark at it; ``analyzed``: it is the one of ``!analyze``.
-    """
+    """A stack with its stack pointers; ``marked`` in the list of threads; ``analyzed``: the one of ``!analyze``."""
 
     tid: int | None
     name: str | None
@@ -113,7 +107,6 @@ def thread_of(stack: Shown, *, tid: int | None, code: int | None) -> Thread:
 
 
 def _bytes(pointers: Sequence[int | None], start: int, period: int) -> float | None:
-    """The mean distance of one period of the frames that are shown."""
     shown = [pointer for pointer in pointers[start : start + 64 * period : period] if pointer is not None]
     distance = shown[-1] - shown[0] if len(shown) > 1 else 0
     return distance / (len(shown) - 1) if 0 < distance < 1 << 32 else None

@@ -1,6 +1,6 @@
-"""What a Windows exception is in the model: the exit status that it leaves, and the fault behind it.
+"""A Windows exception in the model: the exit status that it leaves, and the fault behind it.
 
-Linux' names of signals are used for faults, so that one rule judges both systems. Codes and their parameters: Microsoft
+Faults get Linux' names of signals, so that one rule judges both systems. Codes and their parameters: Microsoft
 Learn, ``EXCEPTION_RECORD``; MS-ERREF 2.3; winnt.h.
 """
 
@@ -64,10 +64,10 @@ def end_of(code: int, text: str, subcode: int | None = None) -> Exit:
 
 
 def fault_of(code: int, parameters: Sequence[int] = ()) -> Fault | None:
-    """The fault, where the exception is the processor's; ``parameters`` are those of its record: access, address.
+    """The fault, for an exception of the processor; ``parameters`` are those of its record: access, address.
 
-    A 64-bit processor that refuses an impossible (not canonical) address does not say which: Windows then reports a
-    read of the highest address there is.
+    A 64-bit processor that refuses a non-canonical address does not say which: Windows then reports a read of the
+    highest address there is.
     """
     signal, reason = _SIGNALS.get(code, (None, None))
     if signal is None:

@@ -1,10 +1,8 @@
-"""How the caller is found from a place in x64 Windows code: UNWIND_INFO, epilogues, leaf functions.
+"""How to find the caller from a place in x64 Windows code: UNWIND_INFO, epilogues, leaf functions.
 
 Sources: "x64 exception handling" and "x64 prolog and epilog" (learn.microsoft.com/cpp/build); for version 2 of
 UNWIND_INFO and the order of chained entries, Windows' own unwinder as .NET publishes it (coreclr/unwinder/amd64).
-
-All of it follows from the place alone, not from the values of registers: so the answer is a ``UnwindRow``, as in
-DWARF's tables, and a recursion of 300,000 frames needs a few of them. Pure; each loop is bounded.
+A ``UnwindRow`` depends on the place alone, not on registers, so a recursion of 300,000 frames needs a few of them.
 """
 
 from __future__ import annotations
@@ -67,10 +65,10 @@ class SavedRegister(NamedTuple):
 
 
 class UnwindRow(NamedTuple):
-    """Where the caller's state lies: distances in bytes from the value of the register ``base``.
+    """Where the caller's state is: distances in bytes from the value of the register ``base``.
 
-    ``machine``: there lies what an interrupt left,
-    so the caller's stack pointer is 24 bytes behind its program counter, and it stands there, it did not call.
+    ``machine``: what an interrupt left, so the caller's stack pointer is 24 bytes behind its program counter, and it
+    was interrupted there, it did not call.
     """
 
     base: int
@@ -85,12 +83,7 @@ LEAF = UnwindRow(RSP, 0, part="leaf")
 
 
 def unwind_info(image: Image, rva: int) -> UnwindInfo:
-    """The UNWIND_INFO at ``rva``.
-
-    Raises:
-        InputError: it is not there, or of a version or with an operation that is not known.
-
-    """
+    """UNWIND_INFO at ``rva``. Raises InputError where it is missing, or its version or an operation is unknown."""
     head = image.at(rva, 4)
     if head is None:
         raise InputError("unwind information that is not there")
@@ -147,7 +140,6 @@ def _exactly(image: Image, rva: int, size: int) -> bytes:
 
 
 def _width(operation: int, info: int, version: int) -> int:
-    """How many 16-bit slots a code takes."""
     if operation in {PUSH, ALLOC_SMALL, SET_FRAME, MACHINE}:
         return 1
     if operation == ALLOC_LARGE and info <= 1:
@@ -191,12 +183,7 @@ class Unwinder:
         return found
 
     def chain(self, function: PeFunction) -> tuple[tuple[PeFunction, UnwindInfo], ...]:
-        """The entry and those that it is chained to, the function's first part last.
-
-        Raises:
-            InputError: they cannot be read, or go in circles.
-
-        """
+        """The entry and its chain, the function's first part last. Raises InputError where unreadable or circular."""
         found: list[tuple[PeFunction, UnwindInfo]] = []
         one: PeFunction | None = function
         while one is not None:
@@ -217,14 +204,7 @@ class Unwinder:
         return sum(code.value for _, info in self.chain(function) for code in info.codes if code.operation in taking)
 
     def row(self, rva: int, *, exact: bool) -> UnwindRow | None:
-        """How to find the caller of the code at ``rva``; None where nothing says so.
-
-        ``exact``: the thread stands there; else it is where a call returns to, and the call before it counts.
-
-        Raises:
-            InputError: what should say so is damaged.
-
-        """
+        """How to find the caller, or None; ``exact``: interrupted, not returned to. Raises InputError if damaged."""
         function = self._image.function(rva if exact else rva - 1)
         if function is None:
             section = self._image.section_at(rva)
@@ -247,7 +227,7 @@ class Unwinder:
     def _epilogue(
         self, rva: int, function: PeFunction, chain: tuple[tuple[PeFunction, UnwindInfo], ...]
     ) -> UnwindRow | None:
-        """What an epilogue still has to do; None where ``rva`` lies in none."""
+        """What an epilogue still has to do; None where ``rva`` is in none."""
         info = chain[0][1]
         if info.version == 2:
             passed = [rva - (function.end - begin) for begin in info.epilogues]
@@ -305,10 +285,7 @@ def _undo(chain: tuple[tuple[PeFunction, UnwindInfo], ...], passed: int | None, 
 
 
 def _frame(info: UnwindInfo, passed: int | None) -> tuple[int, int]:
-    """Where the fixed part of the frame begins, from which what is saved by a move is counted.
-
-    It is the stack pointer until the prologue has set the frame register; a part of a function has inherited it.
-    """
+    """Where saves by a move are counted from: the stack pointer until the prologue has set the frame register."""
     is_set = (
         passed is None
         or info.chained is not None
@@ -321,7 +298,7 @@ def _rest_of_pops(chain: tuple[tuple[PeFunction, UnwindInfo], ...], passed: int)
     """Version 2: ``passed`` bytes of the epilogue's pops and its return have been executed.
 
     The stack pointer is back where the prologue's pushes left it, and pops mirror pushes: one byte each, two for r8 to
-    r15. Flags that were pushed are 8 bytes more, and one pop more.
+    r15. Pushed flags are 8 bytes more, and one pop more.
     """
     codes: tuple[UnwindCode, ...] = ()
     for _, info in chain:
@@ -382,7 +359,7 @@ class _Leaves(NamedTuple):
 
 
 def _leaves(code: bytes, at: int) -> _Leaves | None:
-    """A return, or a jump that may be a call in the last place."""
+    """A return, or a jump that may be a tail call."""
     if code[at : at + 1] == b"\xf2":
         at += 1  # a prefix of control-flow checks, which changes nothing here
     one = code[at : at + 6]

@@ -40,7 +40,17 @@ from necropsy.model.dataset import (
     SpecOrigin,
     WalkEnd,
 )
-from necropsy.model.document import Document, DocumentKind, Passed, Process, StackUse, Subject, SubjectKind, Tool
+from necropsy.model.document import (
+    Document,
+    DocumentKind,
+    Passed,
+    Process,
+    RunRecord,
+    StackUse,
+    Subject,
+    SubjectKind,
+    Tool,
+)
 from necropsy.model.environment import (
     Damage,
     Distribution,
@@ -87,6 +97,7 @@ from necropsy.model.observed import (
     Thread,
 )
 from necropsy.model.op import Binary, CallCycle, CallPath, Op, SourceUse, StackFrame
+from necropsy.model.reduction import FileKind, Isolation, OtherDeath, ReducedFile, Reduction, ReductionStage
 from necropsy.model.waiting import Coroutine, Task, Wait
 from necropsy.model.windows import Dll, DllNeed
 
@@ -135,6 +146,7 @@ __all__ = [
     "FastFail",
     "Fault",
     "FaultKind",
+    "FileKind",
     "Fix",
     "Fold",
     "ForeignCall",
@@ -146,6 +158,7 @@ __all__ = [
     "Import",
     "Instruction",
     "Interpreter",
+    "Isolation",
     "LastWords",
     "Library",
     "Limit",
@@ -165,6 +178,7 @@ __all__ = [
     "NtStatus",
     "Op",
     "Operation",
+    "OtherDeath",
     "Outcome",
     "Overlap",
     "Owner",
@@ -177,8 +191,12 @@ __all__ = [
     "Proposal",
     "PythonPlace",
     "Raised",
+    "ReducedFile",
+    "Reduction",
+    "ReductionStage",
     "Report",
     "Requirement",
+    "RunRecord",
     "Severity",
     "Shadow",
     "SourceUse",

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import BinaryIO, Literal
 
 from necropsy.model.base import Noun
 from necropsy.model.concluded import Diagnosis, NotTried, Report
 from necropsy.model.dataset import Dataset
 from necropsy.model.environment import Gap, Limit
-from necropsy.model.observed import Exit
+from necropsy.model.observed import Crash, Exit
 from necropsy.model.op import Binary
+from necropsy.model.reduction import Reduction
 
 SubjectKind = Literal[
     "process",
@@ -23,7 +26,7 @@ SubjectKind = Literal[
     "binary",
     "dataset",
 ]
-DocumentKind = Literal["run", "diagnosis", "doctor", "audit", "dataset"]
+DocumentKind = Literal["run", "diagnosis", "doctor", "audit", "dataset", "reduction"]
 
 
 class StackUse(Noun, frozen=True, kw_only=True):
@@ -93,7 +96,8 @@ class Document(Noun, frozen=True, kw_only=True):
     schema: Literal[1] = 1
     kind: DocumentKind
     """``run``: of `necropsy run`; ``diagnosis``: of `explain`, `open`, `attach`. ``doctor`` and ``dataset``: of
-    `necropsy doctor`; ``audit``: of `necropsy check`."""
+    `necropsy doctor`; ``audit``: of `necropsy check`; ``reduction``: of `necropsy reduce`, with the report on the
+    original crash and the one on the reduced program's."""
     id: str
     """Begins with the time, so that names sort by it: ``20261121T004512Z-9f86d081``."""
     tool: Tool
@@ -115,5 +119,22 @@ class Document(Noun, frozen=True, kw_only=True):
     """Of doctor and audit: the rules that were asked and found nothing."""
     dataset: Dataset | None = None
     """Of ``doctor --data`` and ``check_dataset``: what the walk over the dataset saw."""
+    reduction: Reduction | None = None
+    """Of ``reduce``: what became of the program."""
     binaries: tuple[Binary, ...] | None = None
     """Of ``check``: the built libraries that were read, and what they take of the stack."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRecord:
+    """What the supervisor knows of a run: its processes (the command's first), native deaths by time, the log's end."""
+
+    processes: tuple[Process, ...]
+    crashes: tuple[Crash, ...] = ()
+    log_tail: str | None = None
+    gaps: tuple[Gap, ...] = ()
+    timed_out: bool = False
+    cores: Mapping[tuple[int, str | None], BinaryIO] = field(default_factory=dict)
+    """An ELF core compressed by gzip for each death of which one was taken, by process and time (``Crash.at``)."""
+    ends: Mapping[int, Crash] = field(default_factory=dict)
+    """By process: of those that ended by an exit code which is not 0 what they said last, where stderr was not read."""

@@ -16,7 +16,7 @@ from necropsy.prove.values import Call
 _AT_ONCE = 25
 _BASES = 4
 _MOST_DEATHS = 25
-"""In one search: each costs a report of AddressSanitizer."""
+"""Per search: each costs an AddressSanitizer report."""
 
 
 @dataclass
@@ -26,14 +26,14 @@ class Campaign:
     session: Session
     name: str
     until: float
-    """On the monotonic clock: no call is begun after this."""
+    """Monotonic time after which no call begins."""
     deaths: list[CallDeath] = field(default_factory=list)
     bases: list[Call] = field(default_factory=list)
     ended: dict[str, Survived | CallDeath] = field(default_factory=dict)
     tried: dict[str, bool] = field(default_factory=dict)
-    """The kinds of variations that were made: whether all of them were."""
+    """Kinds of variations made, and whether each is complete."""
     was_cut: bool = False
-    """Calls were left out because others reached a limit."""
+    """A limit was reached, so calls were left out."""
 
     @property
     def is_over(self) -> bool:
@@ -41,12 +41,7 @@ class Campaign:
         return time.monotonic() >= self.until
 
     def search(self, fits: Callable[[CallDeath], bool]) -> None:
-        """Look for calls that the op accepts, of different shapes, until there are enough of them or a death fits.
-
-        Raises:
-            NecropsyError: the process that makes the calls ended.
-
-        """
+        """Find enough accepted calls of different shapes, unless a death fits; raises ``NecropsyError``."""
         while len(self.bases) < _BASES and not self.is_over and len(self.deaths) < _MOST_DEATHS:
             wanted = list(itertools.islice(self._candidates, _AT_ONCE))
             self._make(wanted)
@@ -62,12 +57,7 @@ class Campaign:
         return valid_calls.candidates(self.name, self.session.ops[self.name])
 
     def vary(self, kind: str, fits: Callable[[CallDeath], bool]) -> None:
-        """Make the variations of one kind, until a death fits.
-
-        Raises:
-            NecropsyError: the process that makes the calls ended.
-
-        """
+        """Make the variations of one kind until a death fits; raises ``NecropsyError`` if the process ended."""
         if self.tried.get(kind):
             return
         op, deaths = self.session.ops[self.name], len(self.deaths)
@@ -84,7 +74,7 @@ class Campaign:
         self.tried[kind] = bool(self.bases)
 
     def _starts(self) -> list[Call]:
-        """What is varied: accepted calls; where there is none, calls that were refused for different reasons."""
+        """Accepted calls, or else calls rejected for different reasons."""
         if self.bases:
             return self.bases
         refused: dict[str, Call] = {}
@@ -95,12 +85,7 @@ class Campaign:
         return list(refused.values())[-_BASES:]
 
     def again(self, one: CallDeath) -> Survived | CallDeath:
-        """The same call alone in a process.
-
-        Raises:
-            NecropsyError: the process that makes the calls ended.
-
-        """
+        """Repeat the call alone in a process; raises ``NecropsyError`` if the process ended."""
         return next(iter(self.session.run([one.call])))
 
     def _make(self, several: Iterable[Call]) -> None:

@@ -85,7 +85,7 @@ def _headline(kind: str, frames: tuple[Frame, ...]) -> str:
 
 
 def _said(lines: list[str]) -> str | None:
-    """A failed CHECK or assertion, or an exception that nobody caught."""
+    """A failed CHECK or assertion, or an uncaught exception."""
     for line in lines:
         if match := _CHECK.search(line):
             return f"{match['what'].strip()} ({match['file']})"[:_LONGEST]

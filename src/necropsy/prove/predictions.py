@@ -46,9 +46,9 @@ class Prediction:
     calls: tuple[str, ...]
     deaths: frozenset[str]
     plain: bool = False
-    """The op is built without AddressSanitizer, whose frames are larger than those that the finding is about."""
+    """Build without AddressSanitizer, whose frames are larger than those the finding is about."""
     complete: bool = False
-    """The calls hold every case that the rule means: where none of them dies, the finding is refuted."""
+    """The calls cover every case of the rule: if none dies, the finding is refuted."""
 
     def fits(self, death: CallDeath) -> bool:
         """Whether this is how it should end; without AddressSanitizer's runtime, a full stack is a SIGSEGV."""
@@ -85,7 +85,7 @@ PREDICTIONS: dict[str, Prediction] = {
     "op-done-not-called": Prediction(("shapes", "numbers", "attributes"), LIMITS | ABORTS | MEMORY),
     "op-unbounded-loop": Prediction(("numbers", "shapes", "attributes"), LIMITS),
 }
-"""Rules on threads are not in here: one call does not show them."""
+"""Without rules on threads, which one call cannot show."""
 
 
 def calls(kind: str, base: Call, op: OpDescription) -> Iterator[Call]:

@@ -48,13 +48,12 @@ class Prover:
 
     python: str
     place: Path
-    """Builds are kept below this folder."""
+    """The folder for builds."""
     stack: int
     sources: Mapping[str, Sequence[str]]
-    """The ops of each C++ source."""
+    """Ops by C++ source."""
     watch: Watch
     gaps: list[Gap] = field(default_factory=list)
-    """What could not be built or loaded."""
     _builders: dict[str, Builder] = field(default_factory=dict)
     _sessions: dict[tuple[str, bool], Session | NecropsyError] = field(default_factory=dict)
     _campaigns: dict[tuple[str, bool, str], Campaign] = field(default_factory=dict)
@@ -85,7 +84,7 @@ class Prover:
         return tuple(done.get(at, one) for at, one in enumerate(findings))
 
     def _source(self, one: Diagnosis) -> str | None:
-        """The C++ source to build for a finding, or the library that it is about; None where it is about neither."""
+        """The C++ source to build, or the library; None if the finding is on neither."""
         paths = [each.path for each in one.locations]
         named = one.culprit.op if one.culprit is not None else None
         of_op = [path for path, ops in self.sources.items() if named is not None and named in ops]
@@ -139,12 +138,7 @@ class Prover:
         return _not_confirmed(prediction, campaign)
 
     def _session(self, source: str, *, plain: bool) -> Session:
-        """The process that has loaded the build.
-
-        Raises:
-            NecropsyError: it cannot be built or loaded.
-
-        """
+        """The process with the loaded build; raises ``NecropsyError`` if that fails."""
         key = (source, plain)
         if key not in self._sessions:
             try:
@@ -189,7 +183,7 @@ def _not_confirmed(prediction: Prediction, campaign: Campaign) -> Verdict:
 
 
 def _is_of(one: Diagnosis, death: CallDeath, prediction: Prediction) -> bool:
-    """Whether the process died where the finding says: on one of its lines, or for a full stack in its function."""
+    """The process died on one of the finding's lines, or with a full stack in its function."""
     if not death.frames:
         # Nothing says where: a full stack, a limit, or a machine without AddressSanitizer's runtime.
         return death.kind in {"time", "memory"} or asan_runtime() is None
@@ -203,7 +197,7 @@ def _is_of(one: Diagnosis, death: CallDeath, prediction: Prediction) -> bool:
 
 
 def _told(one: Diagnosis, verdict: Verdict) -> Diagnosis:
-    """The finding with its status, and with the call that shows it as evidence."""
+    """Add the status, and the call that shows it as evidence."""
     row = Experiment(
         name="call",
         change=verdict.call or "calls of the op on the border of what it accepts",

@@ -25,7 +25,7 @@ _TAIL = 60_000
 _WORDS = 300
 _PATIENCE = 5
 _MOST_HUNG = 2
-"""Calls of one list that reach a limit; the rest of it is not made then."""
+"""Calls of one list that may reach a limit before the rest is skipped."""
 
 
 def main() -> int:
@@ -55,7 +55,7 @@ def main() -> int:
 
 
 def _read_symbols() -> None:
-    """Have AddressSanitizer read the symbols of all libraries once, and not in each child that dies."""
+    """AddressSanitizer then has all symbols before the forks, not in each dying child."""
     with contextlib.suppress(AttributeError, OSError):
         ctypes.CDLL(None)["__sanitizer_print_stack_trace"]()
 
@@ -66,7 +66,7 @@ def _last_line(error: Exception) -> str:
 
 
 def _described(module: Any, tf: Any) -> dict[str, Any]:
-    """Inputs, attributes and the types that kernels exist for, of each op of the library."""
+    """Inputs, attributes and kernel types of each op of the library."""
     from tensorflow.python.framework import kernels, op_def_registry
 
     found = {}
@@ -172,12 +172,12 @@ class Runner:
         return at + 1
 
     def _is_reporting(self) -> bool:
-        """Whether AddressSanitizer has begun to report a death, which takes long on a busy machine."""
+        """AddressSanitizer has begun a report, which takes long on a busy machine."""
         with open(self.log, "rb") as file:
             return b"Sanitizer" in file.read(_TAIL)
 
     def _child(self, calls: list[str], names: dict[str, Any], writing: int) -> None:
-        """Make the calls on a thread with the stack that the findings assume, and end."""
+        """Make the calls on a thread with the stack size that the findings assume, and end."""
         file = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
         os.dup2(self.nowhere, 0)
         os.dup2(file, 1)

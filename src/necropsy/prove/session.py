@@ -65,12 +65,7 @@ class Session:
     """A process that has loaded one library, until it is closed."""
 
     def __init__(self, python: str, library: Path, limits: Limits) -> None:
-        """Start it.
-
-        Raises:
-            NecropsyError: the interpreter, TensorFlow or the library does not start.
-
-        """
+        """Start it; raises ``NecropsyError`` if the interpreter, TensorFlow or the library fails."""
         self._limits = limits
         self._folder = tempfile.TemporaryDirectory(prefix="necropsy-prove-")
         options = {**msgspec.to_builtins(limits), "folder": self._folder.name}
@@ -95,24 +90,14 @@ class Session:
             raise
 
     def _started(self) -> dict[str, OpDescription]:
-        """The ops of the library.
-
-        Raises:
-            NecropsyError: it cannot be loaded.
-
-        """
+        """The ops of the library; raises ``NecropsyError`` if it cannot be loaded."""
         first = self._answer(_START_S)
         if "refused" in first:
             raise NecropsyError(first["refused"])
         return msgspec.convert(first["ops"], dict[str, OpDescription])
 
     def run(self, calls: Sequence[str]) -> list[Survived | CallDeath]:
-        """How each call ended. Those of one list share a process, until one dies.
-
-        Raises:
-            NecropsyError: the process ended.
-
-        """
+        """How each call ended; calls share a process until one dies. Raises ``NecropsyError`` if the process ended."""
         try:
             self._stdin.write(json.dumps(list(calls)).encode() + b"\n")
             self._stdin.flush()
@@ -128,12 +113,7 @@ class Session:
         return found
 
     def _answer(self, seconds: float) -> dict[str, Any]:
-        """The next line that it prints.
-
-        Raises:
-            NecropsyError: it ended, or prints none in time.
-
-        """
+        """Its next line of output; raises ``NecropsyError`` if it ended or prints none in time."""
         end, out = time.monotonic() + seconds, self._stdout.fileno()
         while b"\n" not in self._rest:
             ready, _, _ = select.select([out], [], [], max(0.0, end - time.monotonic()))
@@ -154,7 +134,7 @@ class Session:
 
 
 def _environment() -> dict[str, str]:
-    """The variables of the runs: AddressSanitizer's runtime, where it is installed, says where a call died."""
+    """Add AddressSanitizer's runtime, if installed, which gives the place of a death."""
     variables = {
         **os.environ,
         "TF_CPP_MIN_LOG_LEVEL": "1",

@@ -85,7 +85,7 @@ def dtype_of(one: OpInput, types: Mapping[str, str]) -> str:
 
 
 def _attribute_choices(op: OpDescription, types: Mapping[str, str]) -> Iterator[dict[str, Value]]:
-    """Values for the attributes without a default that no input decides."""
+    """Attributes without a default or an input that determines them."""
     decided = {name for one in op.inputs for name in (one.type_attribute, one.number_attribute, one.types_attribute)}
     wanted = [one for one in op.attributes if one.name not in decided and one.default is None]
     if not wanted:

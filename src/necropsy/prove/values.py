@@ -51,7 +51,7 @@ class Tensor:
     dtype: str
     shape: tuple[int, ...]
     fill: int | float | bool | str | None = None
-    """A number, a truth value, or for strings the text of an expression: ``"(" * 1000``. None: 1, or its like."""
+    """A number, a truth value, or an expression such as ``"(" * 1000`` for strings. None: 1 or equivalent."""
     steps: bool = False
 
     def __str__(self) -> str:

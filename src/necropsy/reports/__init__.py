@@ -22,10 +22,10 @@ def rendered(
     again: str | None = None,
     pages: Callable[[str], str | None] | None = None,
 ) -> str:
-    """The document in one of ``FORMATS``, or in one that ``reports.formats`` has for its kind.
+    """The document in one of ``FORMATS``, or in a format that ``reports.formats`` has for its kind.
 
-    HTML has the page of each rule that it names, which ``pages`` gives. The other arguments are the text's only: it is
-    short unless ``full``, and then names ``again``, the command that shows the full one.
+    ``pages`` gives the rule pages for HTML. The other arguments are for text: it is short unless ``full``, and
+    ``again`` is the command that shows everything.
     """
     if form == "json":
         from necropsy import serialize

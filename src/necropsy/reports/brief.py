@@ -1,7 +1,7 @@
-"""The short report for a terminal: what happened, where, why we think so, what to do now, where the rest is.
+"""The short report for a terminal: what happened, where, why, what to do, and where to find the rest.
 
-It has at most ``MOST`` lines, and the answer to *what do I change?* is in the first twelve of them. Everything else
-(stacks, all evidence, other causes, what was not observed) is in the full report, which ``text`` renders.
+It has at most ``MOST`` lines, with the advice among the first twelve. Stacks, all evidence, other causes and gaps are
+in the full report, which ``text`` renders.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from necropsy.model import Diagnosis, Document, Fix, Report
-from necropsy.reports import experiments, stack_usage, thread_groups, user_line, wording
+from necropsy.reports import experiments, stack_usage, user_line, wording
+from necropsy.reports.deadlock import group_title, grouped
 from necropsy.reports.terminal import (
     BOLD,
     RED,
@@ -31,14 +32,13 @@ from necropsy.reports.terminal import (
 from necropsy.reports.user_line import UserLine
 
 MOST = 20
-"""Lines of a report, with what is said of other deaths and where the rest is."""
+"""Lines of a report, including other deaths and the closing hint."""
 AGAIN = "the same command with --full"
-"""Shows the full report where none is kept."""
+"""Shows the full report if none is kept."""
 _LABEL = 11
 _HEADLINE, _BEFORE_ADVICE, _ADVICE, _OTHERS, _CLOSING = 3, 9, 5, 3, 4
 """Lines of the headline, of all that is before the advice, of one piece of advice, for other deaths, at the end."""
 _REASONS = 3
-"""Sentences of evidence that are shown."""
 
 
 def render(
@@ -48,10 +48,10 @@ def render(
     width: int = 80,
     again: str | None = None,
 ) -> str:
-    """The short text of a report, or of a run with all its reports and the stacks that its threads used.
+    """The short text of a report, or of a run with all its reports and its threads' stacks.
 
-    ``again`` is the command that shows the full report; None where the caller adds ``closing`` itself. Every line has
-    at most ``width`` columns, except for a command that cannot be broken without changing it.
+    ``again``: the command for the full report; None if the caller adds ``closing``. Lines are at most ``width``
+    columns, except commands that cannot be wrapped.
     """
     pen = Pen(color=color)
     document = subject if isinstance(subject, Document) else None
@@ -84,7 +84,7 @@ def closing(report: Report, again: str, width: int, *, seen: int = 0, json_file:
 
 
 def _marks(report: Report, seen: int) -> str:
-    """By what the crash is known: the rule, and how often it was seen."""
+    """How to recognise the crash: the rule, and how often it was seen."""
     rule = [report.verdict.rule] if report.verdict is not None else []
     times = [before(seen)[2:-1]] if seen else []
     return f" ({', '.join([*rule, *times])})" if rule or times else ""
@@ -96,10 +96,7 @@ def before(seen: int) -> str:
 
 
 def children(document: Document) -> str | None:
-    """One line for a run whose command ended well and whose children crashed; None for any other run.
-
-    Where they all died alike, the line says of what.
-    """
+    """One line for a successful run with crashed children, naming a common cause; None for any other run."""
     own = document.processes[0] if document.processes else None
     reports = document.reports
     if own is None or own.exit is None or (own.exit.kind, own.exit.code) != ("exited", 0) or not reports:
@@ -114,7 +111,7 @@ def children(document: Document) -> str | None:
 
 
 def _first_lines(report: Report, document: Document | None, width: int, pen: Pen) -> list[str]:
-    """What is always shown: the headline, where, why, and the first advice."""
+    """Always shown: the headline, where, why, and the first advice."""
     verdict = report.verdict
     tint = (BOLD, RED) if verdict is None or verdict.severity == "error" else (BOLD, YELLOW)
     said = user_line.headline(report)
@@ -138,7 +135,7 @@ def _first_lines(report: Report, document: Document | None, width: int, pen: Pen
 
 
 def _where(report: Report, document: Document | None, width: int, pen: Pen) -> list[str]:
-    """The user's line with its source, the native code that it led to, and what the program said itself."""
+    """The user's line with its source, the native code it led to, and the program's own message."""
     line, verdict = user_line.of_report(report), report.verdict
     process = wording.short_process(report, document)
     lines: list[str] = []
@@ -162,7 +159,7 @@ def _where(report: Report, document: Document | None, width: int, pen: Pen) -> l
 
 
 def _source(line: UserLine, width: int, pen: Pen) -> list[str]:
-    """The source line, as a traceback shows it below its place, and what the variables were."""
+    """The source line as in a traceback, and the variables' values."""
     shown = [pen(cut(clean(f"      {line.code}"), width), BOLD)] if line.code is not None else []
     return shown + ([cut(clean(f"      {line.values}"), width)] if line.values is not None else [])
 
@@ -171,11 +168,10 @@ _SAID_ALREADY = (
     *("the process died by", "the process ended by", "abort() was called"),
     *("a traceback was printed", "the last lines"),
 )
-"""Claims that the headline has in its own words."""
 
 
 def _reasons(report: Report, verdict: Diagnosis, said: str) -> list[str]:
-    """The evidence in sentences, the decisive first: without what the headline and the lines below it say already."""
+    """Evidence as sentences, the decisive first, without repeating the headline and the lines below it."""
     quoted = wording.quotation(report)
     shown = _words(" ".join([said, *(quoted.lines if quoted is not None else ())]))
     known = [one for one in verdict.evidence if one.claim == wording.KNOWN]
@@ -191,7 +187,7 @@ def _reasons(report: Report, verdict: Diagnosis, said: str) -> list[str]:
 
 
 def _capital(text: str) -> str:
-    """With a capital letter, unless it begins with the name of a function."""
+    """Not if it begins with a function's name."""
     return text[:1].upper() + text[1:] if text.split(" ", 1)[0].isalpha() else text
 
 
@@ -203,13 +199,13 @@ _MACHINE = frozenset(
         "the code that reports a failed assertion",
     }
 )
-"""Claims about instructions and what stands above abort(), which say less to most readers than the others."""
+"""Claims about instructions and the frames above abort(), which tell most readers less."""
 _NEW = 0.3
-"""The share of a sentence's words that must be new for it to say more than was said."""
+"""Share of new words that a sentence needs to be shown."""
 
 
 _STAMP = re.compile(r"\d{4}-\d\d-\d\d[ T][\d:.,]+(?:: [DIWEF]\b)?")
-"""What a log puts before a message: no news."""
+"""A log's prefix of a message."""
 
 
 def _words(text: str) -> set[str]:
@@ -217,7 +213,7 @@ def _words(text: str) -> set[str]:
 
 
 def _why(sentences: Sequence[str], sure: str, width: int, pen: Pen, room: int) -> list[str]:
-    """As many of the sentences as fit into ``room`` lines, at least one, and ``sure`` at the end."""
+    """As many sentences as fit into ``room`` lines, at least one, and ``sure`` at the end."""
     lines = wrap(sentences[0], width, first=_first("Why"))
     for count in range(2, min(len(sentences), _REASONS) + 1):
         longer = wrap(" ".join(sentences[:count]), width, first=_first("Why"))
@@ -236,7 +232,7 @@ def _why(sentences: Sequence[str], sure: str, width: int, pen: Pen, room: int) -
 
 
 def _rows(report: Report, width: int, pen: Pen) -> list[list[str]]:
-    """What comes after the first advice, the most useful first; it is shown as far as there is room."""
+    """Rows after the first advice, most useful first, limited by the room."""
     verdict = report.verdict
     rows = [_row("Note", wording.contradiction(one), width, pen) for one in report.contradictions]
     if verdict is not None and (tried := wording.status(verdict)):
@@ -251,16 +247,16 @@ def _rows(report: Report, width: int, pen: Pen) -> list[list[str]]:
 
 
 def _threads(report: Report) -> str | None:
-    """Where the others of a process that lived are: each may be the one that the shown thread waits for."""
+    """Other threads of a live process: the shown thread may wait for any of them."""
     shown = wording.shown_thread(report.crash)
     if shown is None or not wording.stood(report.crash):
         return None
-    groups = thread_groups.groups(one for one in report.crash.threads or () if one is not shown)
+    groups = grouped(one for one in report.crash.threads or () if one is not shown)
     said = []
     for group in groups[:_OTHERS]:
         own = (one for one in group[0].python or () if one.owner == "script" and one.source and one.line)
         places = [f", at {file_name(one.source or '')}:{one.line}" for one in own]
-        said.append(thread_groups.title(group) + "".join(places[:1]))
+        said.append(group_title(group) + "".join(places[:1]))
     if left := sum(map(len, groups[_OTHERS:])):
         said.append(f"{left} more")
     return f"{'; '.join(said)}." if said else None
@@ -274,7 +270,7 @@ _WORKAROUND = "As a workaround, "
 
 
 def _for_now(verdict: Diagnosis | None) -> Fix | None:
-    """The workaround, in a sentence; where the first advice is to install a fix, the one behind it."""
+    """The workaround in a sentence; if the first advice is to install a fix, the next one."""
     if verdict is None:
         return None
     advice = experiments.helped(verdict.fixes)[1:]
@@ -292,7 +288,7 @@ def _without_preface(fix: Fix) -> Fix:
 
 
 def _others(reports: Sequence[Report], document: Document | None, width: int, most: int) -> list[str]:
-    """The other deaths of the run in ``most`` lines, but at least one: equal ones share a line."""
+    """Other deaths in ``most`` lines, at least one; equal ones share a line."""
     first, *more = reports
     same = [one for one in more if one.signature is not None and one.signature == first.signature]
     groups: dict[object, list[Report]] = {None: same} if same else {}

@@ -18,7 +18,7 @@ _LOOP = {
     "|": "\N{BOX DRAWINGS LIGHT VERTICAL} ",
     "+-": "\N{BOX DRAWINGS LIGHT UP AND RIGHT}\N{BOX DRAWINGS LIGHT HORIZONTAL}",
 }
-"""A recursion: from its last line an arrow leads back to its first one."""
+"""Arrows from a recursion's last line back to its first."""
 _PACKAGE = re.compile(r"[/\\](?:site|dist)-packages[/\\]([^/\\]+)")
 _SYSTEM = re.compile(
     r"^(?:libc|libm|libpthread|libdl|ld-linux-x86-64|libstdc\+\+|libgcc_s)\.so|^(?:ntdll|kernel32)\.dll$", re.IGNORECASE
@@ -28,9 +28,9 @@ _STANDARD = re.compile(r"[/\\](?:lib|Lib)(?:[/\\]python3[\d.t]*)?[/\\][\w./\\]+\
 
 @dataclass(frozen=True)
 class CallLine:
-    """One line of a stack's list; ``anchor`` is what evidence and the drawing lead to, ``whole`` the name uncut.
+    """One line of a stack's list; ``anchor`` is the target of links, ``whole`` the full name.
 
-    ``frames``: how many calls it represents. ``code`` is the source line, ``own`` says that it is the user's code.
+    ``frames``: number of calls it represents. ``code``: the source line. ``own``: the user's code.
     """
 
     mark: str
@@ -60,10 +60,7 @@ class CallPart:
 
 @dataclass(frozen=True)
 class Cycle:
-    """The calls that repeat, in the order in which one calls the next: a name and a place each.
-
-    ``more``: how many of them are not shown. ``each``: the stack that one turn takes, in words.
-    """
+    """Repeating calls in order, with places; ``more`` are not shown, ``each`` is the stack per turn in words."""
 
     steps: tuple[tuple[str, str], ...]
     more: int
@@ -95,11 +92,7 @@ def lines(thread: Thread, key: str | None, blamed: str | None = None) -> tuple[C
 
 
 def parts(made: Sequence[CallLine], own: Collection[str], linked: Collection[str | None]) -> tuple[CallPart, ...]:
-    """The lines with the runs of other people's calls folded away; all are shown where there are few.
-
-    ``own`` are names of files whose calls are always shown: the culprit's. ``linked`` are anchors that something
-    leads to: a link must not end at a closed door.
-    """
+    """Fold long runs of foreign calls, but never in files ``own`` (the culprit's) or at anchors ``linked``."""
     if len(made) <= _FEW_LINES:
         return (CallPart(tuple(made)),)
     found: list[CallPart] = []
@@ -128,7 +121,7 @@ def parts(made: Sequence[CallLine], own: Collection[str], linked: Collection[str
 
 
 def _foreign(line: CallLine, own: Collection[str]) -> bool:
-    """A library's call, the system's or the interpreter's; another one whose source is known is the user's own."""
+    """A call of a library, the system or the interpreter; any other with known source is the user's."""
     if line.own:
         return False
     if line.kind == "python":
@@ -172,7 +165,7 @@ def cycle(thread: Thread) -> Cycle | None:
 
 
 def _steps(thread: Thread, fold: Fold) -> list[tuple[str, str]]:
-    """Of Python code its lines, of native code its functions; the outermost first."""
+    """Python lines or native functions, outermost first."""
     if fold.python:
         return [(frame.function or "(no name)", stack.place_of(frame)) for frame in reversed(fold.python)]
     modules = fold.modules or (None,) * len(fold.functions)

@@ -1,19 +1,21 @@
-"""A deadlock as a drawing: each thread, the lock that it waits for, the thread that holds it, and so on round."""
+"""Threads that wait: a deadlock as a drawing, and the threads that stand at the same place, which are told once."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from necropsy.model import Culprit, Diagnosis, LockWait
+from necropsy.model import Culprit, Diagnosis, LockWait, Thread
+from necropsy.reports import stack, wording
 
 TITLE = "The deadlock"
 
 
 @dataclass(frozen=True)
 class Step:
-    """A thread of the circle: the lock that it holds, where it is, and the lock that the next thread holds.
+    """A thread of the cycle: the lock it holds, where it is, and the next thread's lock.
 
-    ``holds`` is None where the thread before it waits for its end; ``joins``: it waits for the next thread's end.
+    ``holds`` is None if the previous thread waits for its end; ``joins``: it waits for the next thread's end.
     """
 
     thread: int
@@ -71,3 +73,27 @@ def _places(where: Culprit | None) -> list[str]:
         function = f" in {where.python.function}" if where.python.function else ""
         places.append(f"{where.python.file}:{where.python.line}{function}")
     return places
+
+
+def grouped(threads: Iterable[Thread]) -> list[tuple[Thread, ...]]:
+    """Group threads by place, not by lock, which each of a pool has; small groups first, since odd threads matter."""
+    found: dict[object, list[Thread]] = {}
+    for place, thread in enumerate(threads):
+        stands = tuple((row.name, row.place) for row in stack.rows_of(thread))
+        waits = (thread.waits.call, thread.waits.ended) if thread.waits is not None else None
+        # Of a thread without a stack nothing is known that could be the same.
+        found.setdefault((stands, waits, thread.holds_gil) if stands else place, []).append(thread)
+    return sorted(map(tuple, found.values()), key=len)
+
+
+def group_title(group: Sequence[Thread]) -> str:
+    """The name of a thread and what it waits for; of several, how many they are."""
+    if len(group) == 1:
+        return wording.thread_title(group[0])
+    waits = group[0].waits
+    return f"{len(group)} threads at the same place" + (f", in {waits.call}" if waits is not None else "")
+
+
+def group_names(group: Sequence[Thread]) -> list[str]:
+    """The name of each, without the word."""
+    return [wording.thread_name(one).removeprefix("thread ") for one in group]

@@ -36,7 +36,7 @@ def text(document: Document, *, color: bool = False) -> str:
 
 
 def _line(one: Diagnosis, pen: Pen) -> str:
-    """As compilers print it where it is about a line of a file: ``op.cc:12:5: error: ...``, which editors follow."""
+    """In compilers' form for a place in a file, ``op.cc:12:5: error: ...``, which editors follow."""
     fix = "".join(f" {_in_a_line(fix)}" for fix in one.fixes[:1])
     at, summary = "", one.summary
     place = next(iter(one.locations), None)
@@ -56,7 +56,6 @@ def tried_in_words(one: Diagnosis) -> list[str]:
 
 
 def _frames(binary: Binary, *, named: bool) -> list[str]:
-    """The largest stack frames, a line each."""
     rows = [f"{one.bytes:>12,}  {clean(one.function)}" for one in binary.frames]
     return [*([f"{clean(binary.path)}:"] if named else []), f"{'bytes':>12}  function", *rows]
 

@@ -1,21 +1,20 @@
-"""A report as one HTML file that needs nothing else: no font, no picture, nothing from a network.
-
-Everything that a dying program may have written is escaped by the template engine and, before that, made printable.
-"""
+"""A report as one self-contained HTML file; a dying program's output is made printable and escaped by the template."""
 
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
 
-from necropsy.model import Diagnosis, Document, Evidence, Fix, Report, Thread
+from necropsy.model import Diagnosis, Document, Evidence, Exit, Fix, Report, Thread
 from necropsy.reports import (
     call_lines,
     deadlock,
     environment,
-    exit_code,
     experiments,
     listing,
     markdown,
@@ -32,7 +31,7 @@ from necropsy.reports.call_lines import CallLine
 from necropsy.reports.terminal import lines_of
 
 WHOLE_REPORTS = 10
-"""Everything is shown of this many kinds of death, and one line of each other kind."""
+"""Kinds of death shown in full; others get one line each."""
 LINES, SAME = 200, 500
 LOG_LINES = 200
 _LONGEST, _DOTS = 300, 10
@@ -144,7 +143,7 @@ def render(subject: Document | Report, pages: rule_page.Source | None = None) ->
 
 
 def _kinds(reports: Iterable[Report]) -> list[tuple[Report, ...]]:
-    """The reports by signature, in the order of the first of each; one without a signature is like no other."""
+    """Group by signature, in order of first occurrence; a report without one is a group."""
     found: dict[object, list[Report]] = {}
     for place, report in enumerate(reports):
         found.setdefault(report.signature or place, []).append(report)
@@ -152,7 +151,7 @@ def _kinds(reports: Iterable[Report]) -> list[tuple[Report, ...]]:
 
 
 def _rules(reports: Iterable[Report]) -> list[str]:
-    """The names of the rules that the reports speak of, verdicts first."""
+    """Verdicts' rules first."""
     every = list(reports)
     verdicts = [one.verdict.rule for one in every if one.verdict is not None]
     rivals = [one.rule for report in every for one in (*report.alternatives, *report.environment_findings)]
@@ -233,13 +232,13 @@ def _death(key: str, kind: Sequence[Report], document: Document | None) -> Death
 
 
 def _facts(report: Report, document: Document | None) -> dict[str, list[str]]:
-    """Name to values: how it ended, where, and what a person needs to run it again."""
+    """How it ended, where, and what is needed to run it again."""
     facts: dict[str, list[str]] = {}
     for name, value in wording.facts(report, document):
         facts.setdefault(name, []).append(value)
     facts.pop("Verdict", None)
     took = facts.pop("Took", None)
-    code = exit_code.spelled(report.crash.exit)
+    code = spelled(report.crash.exit)
     if code is not None:
         facts["Exit code"] = [code]
     place = report.crash.environment.working_directory if report.crash.environment is not None else None
@@ -255,14 +254,14 @@ def _same(report: Report, document: Document | None) -> Same:
 
 
 def _to_look_at(drawing: stack_diagram.Drawing | None, evidence: Sequence[ProofView], anchor: str) -> bool:
-    """Whether the stack's extent has to do with the death: else the drawing is a detail."""
+    """Whether the stack's extent is relevant; otherwise the drawing is a detail."""
     if drawing is None:
         return False
     return drawing.full or drawing.used > drawing.size / 2 or any(one.anchor == anchor for one in evidence)
 
 
 def _byline(report: Report, document: Document | None) -> tuple[str, ...]:
-    """What was run, and on what: the page may be read weeks later, by somebody else."""
+    """What was run, and on what, for readers weeks later."""
     known = dict(environment.rows(report.crash, document))
     python = f"Python {known['Python']}" if "Python" in known else ""
     subject = document.subject if document is not None else None
@@ -293,7 +292,7 @@ def _proof(
 
 
 def _anchor(one: Evidence, thread: Thread, lines: Sequence[CallLine], key: str) -> str | None:
-    """The line that a piece of evidence speaks of: by a frame's number, an address, a place in Python, or a name."""
+    """The line that evidence refers to, by a frame's number, an address, a Python place, or a name."""
     where = one.where or ""
     number = re.search(r"\bframe #?(\d{1,9})\b", where) or re.search(r"\bframe #?(\d{1,9})\b", one.seen)
     if number is not None:
@@ -316,9 +315,33 @@ def _anchor(one: Evidence, thread: Thread, lines: Sequence[CallLine], key: str) 
 
 
 def _line_of(index: int, lines: Sequence[CallLine], key: str) -> str | None:
-    """The line that shows native frame ``index``: its own, or the one of those that it is counted with."""
+    """The line for native frame ``index``, which may represent several frames."""
     found = None
     for line in lines:
         if line.anchor and line.anchor.startswith(f"{key}f") and int(line.anchor.removeprefix(f"{key}f")) <= index:
             found = line.anchor
     return found
+
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:  # pragma: no cover - the backport of the same parser
+    import tomli as tomllib
+
+
+@lru_cache(maxsize=1)
+def _numbers() -> dict[str, int]:
+    table = tomllib.loads(files("necropsy.data").joinpath("signals.toml").read_text(encoding="utf-8"))
+    return {one["name"]: one["number"] for one in table["signal"]}
+
+
+def spelled(end: Exit | None) -> str | None:
+    """``139 in a shell, -11 in Python``; None where the process did not end, or the number is not known."""
+    if end is None:
+        return None
+    if end.ntstatus is not None:
+        return f"{end.ntstatus.value}, shown as {end.ntstatus.signed} by Python"
+    if end.kind == "exited":
+        return str(end.code) if end.code is not None else None
+    number = _numbers().get(end.signal or "") if end.kind == "signaled" else None
+    return f"{128 + number} in a shell, -{number} in Python" if number is not None else None

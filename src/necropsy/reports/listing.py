@@ -28,9 +28,9 @@ class ListingRow:
     document: Document | None = None
     problem: str | None = None
     number: int = 0
-    """Its place among all that are kept, from 1: the newest."""
+    """Its position among all kept reports; 1 is the newest."""
     seen: int = 1
-    """How many reports with the same signature the row represents."""
+    """Number of reports with this signature."""
 
     @property
     def rule(self) -> str | None:
@@ -86,7 +86,7 @@ def render(rows: Sequence[ListingRow], *, width: int | None = None, color: bool 
 
 
 def _fit(widths: list[int], width: int) -> list[int]:
-    """Narrower columns: the verdict first gives way, then culprit and command share what is left."""
+    """Narrow the verdict first, then share the rest between culprit and command."""
     *fixed, culprit, command = widths
     fixed[-1] = min(fixed[-1], _VERDICT)
     room = width - sum(fixed) - 2 * len(widths) + 2
@@ -119,7 +119,7 @@ def _command(document: Document) -> str:
 
 
 def _where(document: Document) -> str:
-    """The line of Python, where it is known, and otherwise the native function or its library."""
+    """The Python line if known, or else the native function or its library."""
     report = document.reports[0] if document.reports else None
     own = user_line.of_report(report) if report is not None else None
     if own is not None:
@@ -169,7 +169,7 @@ _COLUMNS = ("#", "ID", "When", "Seen", "Cause", "Where", "Command")
 
 
 def _table(rows: Sequence[ListingRow], *, shown: bool = False) -> Table:
-    """``shown``: with the command that shows the full report."""
+    """``shown``: add the command that shows the full report."""
     return Table(
         title="necropsy: reports",
         heading="Kept reports",

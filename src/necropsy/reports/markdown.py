@@ -6,7 +6,8 @@ import re
 from collections.abc import Sequence
 
 from necropsy.model import Diagnosis, Document, Fix, Possibility, Report, Thread
-from necropsy.reports import deadlock, environment, experiments, stack, thread_groups, tracker, user_line, wording
+from necropsy.reports import deadlock, environment, experiments, stack, tracker, user_line, wording
+from necropsy.reports.deadlock import group_names, group_title, grouped
 from necropsy.reports.terminal import Pen, clean, lines_of, without_commands
 
 LIMIT = 60_000
@@ -24,10 +25,7 @@ _SPECIAL = re.compile(
 
 
 def render(subject: Document | Report, *, limit: int = LIMIT) -> str:
-    """The Markdown of a report or of all reports of a document, in at most ``limit`` characters.
-
-    Where there is not enough room, details are left out, those of the later deaths first.
-    """
+    """Markdown in at most ``limit`` characters; details of later deaths are dropped first."""
     document = subject if isinstance(subject, Document) else None
     reports = subject.reports if isinstance(subject, Document) else (subject,)
     if not reports:
@@ -112,7 +110,7 @@ def _report(report: Report, document: Document | None, *, details: bool) -> list
 
 
 def _issue(report: Report) -> str:
-    """What to paste into the tracker of the package that the culprit is in; nothing where it is in none."""
+    """Text for the tracker of the culprit's package; empty if it is in none."""
     found, of = tracker.issue(report), tracker.package(report)
     if found is None or of is None:
         return ""
@@ -133,7 +131,7 @@ def _details(report: Report) -> list[str]:
     parts = []
     first = wording.shown_thread(crash)
     others = [thread for thread in crash.threads or () if thread is not first]
-    groups = thread_groups.groups(others)
+    groups = grouped(others)
     shown = [line for group in groups[:THREADS] for line in (*_threads(group), "")]
     if left := sum(map(len, groups[THREADS:])):
         shown.append(f"and {left} more threads")
@@ -148,7 +146,7 @@ def _details(report: Report) -> list[str]:
 
 
 def _threads(group: Sequence[Thread]) -> list[str]:
-    head = thread_groups.title(group) + (f": {', '.join(thread_groups.names(group))}" if len(group) > 1 else "")
+    head = group_title(group) + (f": {', '.join(group_names(group))}" if len(group) > 1 else "")
     drawing = [line for line in stack.draw(group[0], _WIDTH, Pen(color=False)) if line.lstrip()[:1] != "["]
     return [clean(head), *drawing[:_THREAD_LINES], *(["  ..."] if len(drawing) > _THREAD_LINES else [])]
 
@@ -187,7 +185,7 @@ def _possible(one: Possibility) -> str:
 
 
 def _source(own: user_line.UserLine) -> list[str]:
-    """The user's line, marked, between those beside it."""
+    """The user's line, marked, with its neighbours."""
     if not own.around:
         return [clean(own.code or ""), *([own.carets] if own.carets is not None else [])]
     shown = []
@@ -218,10 +216,7 @@ def _folded(title: str, content: str) -> str:
 
 
 def prose(text: str) -> str:
-    """Text that a program may have written, so that Markdown shows it as it is; what is in backticks is code.
-
-    A name behind ``@`` would be told of the issue, and a number behind ``#`` would become a link to another one.
-    """
+    """Escape text except backticked code, because ``@name`` would notify a user and ``#1`` link to an issue."""
     pieces = re.split(r"`([^`\n]+)`", text)
     return "".join(code(piece) if place % 2 else _escaped(piece) for place, piece in enumerate(pieces))
 

@@ -20,7 +20,15 @@ if TYPE_CHECKING:
 
     from necropsy.model import Tool
 
-_TEMPLATES = ("page.html.j2", "report.html.j2", "parts.html.j2", "findings.html.j2", "table.html.j2", "dataset.html.j2")
+_TEMPLATES = (
+    "page.html.j2",
+    "report.html.j2",
+    "parts.html.j2",
+    "findings.html.j2",
+    "table.html.j2",
+    "dataset.html.j2",
+    "reduction.html.j2",
+)
 _CALL_COLUMNS = 74
 
 # As ``layout.without_commands``, in a page's own way of writing a character.
@@ -37,10 +45,7 @@ def render(
     tool: Tool | None = None,
     markdown: str | None = None,
 ) -> str:
-    """The page that template ``name`` makes of ``values``.
-
-    ``markdown`` is what its button copies. ``identity`` and ``tool`` are of the document, for the footer.
-    """
+    """Render template ``name``. ``markdown``: for the copy button; ``identity`` and ``tool``: for the footer."""
     page = (
         _engine()
         .get_template(name)
@@ -76,7 +81,7 @@ _MONTHS = (
 
 @lru_cache(maxsize=2)
 def _own(name: str) -> markupsafe.Markup:
-    """A file of ours that goes into the page as it is."""
+    """A file of the package, inserted unchanged."""
     import markupsafe
 
     text = files("necropsy.reports").joinpath(name).read_text(encoding="utf-8")
@@ -84,13 +89,13 @@ def _own(name: str) -> markupsafe.Markup:
 
 
 def _csp_hash(text: str) -> str:
-    """How a Content-Security-Policy names a script or style that it allows (CSP Level 3, hash-source)."""
+    """The form of an allowed script or style in a Content-Security-Policy (CSP Level 3, hash-source)."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
 @lru_cache(maxsize=1)
 def _engine() -> jinja2.Environment:
-    """The templates: every value is escaped and printable."""
+    """Every value is escaped and made printable."""
     import jinja2
     import markupsafe
 
@@ -119,7 +124,7 @@ def _engine() -> jinja2.Environment:
 
 
 def _coded(value: str) -> markupsafe.Markup:
-    """Prose in which backticks mark code, as elements; everything in it is escaped."""
+    """Backticked code becomes elements; everything is escaped."""
     import markupsafe
 
     pieces = re.split(r"`([^`\n]+)`", clean(value))
@@ -129,7 +134,7 @@ def _coded(value: str) -> markupsafe.Markup:
 
 
 def _whole(value: str) -> markupsafe.Markup:
-    """A text of several lines, each printable."""
+    """Multi-line text with printable lines."""
     import markupsafe
 
     return markupsafe.Markup("\n").join(clean(line) for line in value.split("\n"))

@@ -15,7 +15,7 @@ _LEFT_OUT = frozenset({"Sources", "Does the advice work?"})
 """Links to other sites, which a page without a network does not need, and what is for those who test the rules."""
 
 Source = Callable[[str], "str | None"]
-"""Gives the page of the rule of this name; None where there is no such rule."""
+"""The page of the rule of this name; None if there is no such rule."""
 
 
 class RulePage(NamedTuple):

@@ -10,7 +10,7 @@ from necropsy.model import Fold, Frame, Stack, Thread
 from necropsy.reports.terminal import BOLD, CYAN, DIM, Pen, bar, clean, columns, cut, cut_path, file_name, size
 
 FIRST, LAST, MORE = 18, 10, 6
-"""Rows shown at the inner and the outer end; what lies between is counted where it is more than ``MORE``."""
+"""Rows shown at the inner and outer end; those between are counted if there are more than ``MORE``."""
 
 _INTERPRETER = re.compile(
     r"(?:libpython3[\w.]*\.so|python3?(?:\.\d+)?$|_ctypes\.|libffi|python3\d*(?:_d)?\.dll$|pythonw?\.exe$)"
@@ -20,10 +20,10 @@ GUESSED = "found by a search: may be left over from an earlier call"
 
 @dataclass(frozen=True)
 class StackRow:
-    """One line of the drawing. ``frames``: how many frames it represents, by which left out rows are counted.
+    """One line of the drawing; ``frames``: number of frames it represents.
 
-    ``index`` is the frame's (of the innermost one of several), or a Python frame's own; notes have none. ``code`` is
-    the source line of a Python frame, ``own`` says that it is the user's code.
+    ``index``: of the innermost frame, or of a Python frame; None for notes. ``code``: a Python frame's source line;
+    ``own``: the user's code.
     """
 
     mark: str
@@ -37,10 +37,7 @@ class StackRow:
 
 
 def draw(thread: Thread, width: int, pen: Pen, culprit: str | None = None) -> list[str]:
-    """The lines of the drawing, innermost frame first; nothing where neither frames nor bounds were captured.
-
-    ``culprit`` is a function that is shown even where it belongs to the interpreter.
-    """
+    """The drawing's lines, innermost frame first; empty without frames or bounds. ``culprit`` is never left out."""
     lines = _bar(thread.stack, width, pen) if thread.stack else []
     rows = rows_of(thread, culprit)
     if len(rows) > FIRST + LAST + MORE:
@@ -120,13 +117,13 @@ def rows_of(thread: Thread, culprit: str | None = None) -> list[StackRow]:
 
 
 def _only_evaluates(fold: Fold, inside: Sequence[Frame]) -> bool:
-    """The interpreter's own calls for different lines of Python, one after the other: no recursion of anybody's."""
+    """Different Python lines evaluated by the interpreter's own calls, which is not a recursion."""
     whole = len(inside) >= fold.period * fold.times
     return whole and not fold.python and all(map(is_interpreter, inside))
 
 
 def _split(frames: list[Frame], fold: Fold) -> tuple[list[Frame], list[Frame]]:
-    """The kept frames that the fold represents, and those behind it."""
+    """The frames that the fold represents, and those behind it."""
     end = (fold.start or 0) + fold.period * fold.times
     names = set(fold.functions)
     place = 0
@@ -189,7 +186,7 @@ def _frame_rows(frames: Sequence[Frame], joined: dict[int, list[Frame]], culprit
 
 
 def _quiet(frames: Sequence[Frame]) -> list[StackRow]:
-    """The interpreter's own frames say nothing to the author of a program: they are counted."""
+    """Count the interpreter's own frames, which do not help a program's author."""
     if not frames:
         return []
     if len(frames) == 1:
@@ -269,7 +266,7 @@ def fit_name(name: str, width: int) -> str:
 
 
 def _drop(name: str, opening: str, closing: str) -> str:
-    """The name with what is in the outermost brackets replaced by dots; ``(anonymous namespace)`` stays."""
+    """Replace the outermost brackets' contents by dots, except in ``(anonymous namespace)``."""
     kept, depth = [], 0
     place = 0
     while place < len(name):

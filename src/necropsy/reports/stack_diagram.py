@@ -1,8 +1,4 @@
-"""A thread's stack to scale: which calls take how many bytes of it, as blocks with places in a drawing.
-
-The stack of x86-64 and AArch64 grows downwards, and so does the drawing: the thread's first call is at the top, the
-newest one at the bottom, where the space ends.
-"""
+"""A thread's stack to scale, as blocks of calls; it grows downwards, as on x86-64 and AArch64."""
 
 from __future__ import annotations
 
@@ -15,18 +11,15 @@ from necropsy.reports.stack import estimated
 from necropsy.reports.terminal import size
 
 HEIGHT, _LEAST_HEIGHT, _HEIGHT_EACH = 400.0, 200.0, 60.0
-"""Of both bars, in the drawing's units: ``_HEIGHT_EACH`` a block, in these bounds."""
+"""Heights of both bars: ``_HEIGHT_EACH`` per block, within these bounds."""
 _MOST_BLOCKS = 9
 _LABEL = 38.0
-"""A label's height: two lines."""
+"""Two lines of text."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """Calls side by side: one frame, a folded recursion, several small frames, or bytes of no known frame.
-
-    ``octets`` is what they take together; ``frame`` the index of the innermost of them, where there is one.
-    """
+    """Adjacent calls, or bytes without a known frame; ``octets``: in total; ``frame``: the innermost one's index."""
 
     kind: Literal["frame", "fold", "group", "unknown"]
     name: str
@@ -41,9 +34,9 @@ class Block:
 
 @dataclass(frozen=True)
 class Drawing:
-    """Two bars: the whole stack (``size`` bytes), and what was in use of it (``used``), magnified.
+    """Two bars: the whole stack (``size`` bytes), and its used part (``used``), magnified.
 
-    ``used_height``: of the used part in the bar of the whole stack. ``full``: it was used up.
+    ``used_height``: the used part's height in the first bar. ``full``: the stack was used up.
     """
 
     size: int
@@ -86,7 +79,7 @@ def draw(thread: Thread) -> Drawing | None:
 
 
 def _blocks(thread: Thread, used: int) -> list[Block]:
-    """Innermost first, one block for each kept frame and each fold."""
+    """Innermost first, one block per recorded frame and fold."""
     frames = sorted(thread.frames or (), key=lambda frame: frame.index)
     blocks: list[Block] = []
     known = sorted((fold for fold in thread.folds if fold.start is not None), key=lambda fold: fold.start or 0)
@@ -127,7 +120,7 @@ def _blocks(thread: Thread, used: int) -> list[Block]:
 
 
 def _what(thread: Thread, lost: int | None) -> str:
-    """What the bytes are that no kept frame takes, as far as that is known."""
+    """What occupies the remaining bytes, as far as known."""
     if lost is not None or not thread.frames:
         return "frames that were not kept"
     if not thread.complete:
@@ -149,7 +142,7 @@ def _frame(frame: Frame) -> Block:
 
 
 def _merged(blocks: Sequence[Block], total: float) -> list[Block]:
-    """Small neighbours become one block, more of them until there are few enough to be named."""
+    """Merge small neighbours until few enough blocks are left to label."""
     least = 0.02
     merged = list(blocks)
     while True:
@@ -179,7 +172,7 @@ def _merge(blocks: Sequence[Block], least: float) -> list[Block]:
 
 
 def _placed(blocks: Sequence[Block], total: float, whole: float) -> list[Block]:
-    """From the top, which is the outermost call; labels keep clear of one another."""
+    """From the top, the outermost call, with labels kept apart."""
     y = 0.0
     placed = []
     for block in reversed(blocks):

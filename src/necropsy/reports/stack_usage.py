@@ -20,7 +20,7 @@ else:  # pragma: no cover - the backport of the same parser
 
 
 CHILDREN = 10
-"""How many child processes get a line of their own."""
+"""Child processes with their own line."""
 
 
 @dataclass(frozen=True)
@@ -46,10 +46,7 @@ def limits() -> tuple[Limit, ...]:
 
 
 def draw(document: Document, width: int, pen: Pen) -> list[str]:
-    """The lines: how the command ended, its threads' stacks, its memory, and the judgement on other systems.
-
-    Nothing where nothing was measured, so that the same call serves a report of a crash.
-    """
+    """How the command ended, its stacks and memory, and whether it fits elsewhere; empty if nothing was measured."""
     if not document.processes or document.kind != "run":
         return []
     own, *children = document.processes
@@ -71,7 +68,7 @@ def draw(document: Document, width: int, pen: Pen) -> list[str]:
 
 
 def _child(process: Process, width: int, pen: Pen) -> list[str]:
-    """A child in a line: only where its stacks would not fit elsewhere is there more to say."""
+    """One line, and more only if its stacks would not fit elsewhere."""
     groups = [group for group in _groups(process) if group.peak is not None]
     most = f", at most {size(max(group.peak or 0 for group in groups))} of a stack" if groups else ""
     command = " ".join(process.command) if process.command else "?"

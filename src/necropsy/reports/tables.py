@@ -1,4 +1,4 @@
-"""A table of plain text as Markdown and as a page: kept reports, the examples of ``demo``."""
+"""A table of plain text as Markdown and as a page."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from necropsy.reports import page
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """What is shown: ``rows`` have as many cells as there are ``columns``; a line under the table is the ``note``."""
+    """What is shown: ``rows`` have as many cells as there are ``columns``."""
 
     title: str
     heading: str
@@ -18,19 +18,18 @@ class Table:
     rows: Sequence[Sequence[str]]
     code: Collection[str] = ()
     """The columns whose cells are commands or come from outside: Markdown shows them as they are."""
-    note: str = ""
     empty: str = ""
-    """What stands in place of a table without rows."""
+    """Shown instead of a table without rows."""
 
 
 def as_markdown(table: Table) -> str:
-    """The table alone, with its note."""
+    """The table alone."""
     names = table.columns
     lines = [f"| {' | '.join(names)} |", "|" + "---|" * len(names)]
     for row in table.rows:
         cells = (_code(cell) if name in table.code else _plain(cell) for name, cell in zip(names, row, strict=True))
         lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join([*lines, *(["", table.note] if table.note else []), ""])
+    return "\n".join([*lines, ""])
 
 
 def as_html(table: Table) -> str:
@@ -40,7 +39,6 @@ def as_html(table: Table) -> str:
         "columns": table.columns,
         "rows": [list(zip(table.columns, row, strict=True)) for row in table.rows],
         "code": table.code,
-        "note": table.note,
         "empty": table.empty,
     }
     return page.render("table.html.j2", values, title=table.title, markdown=as_markdown(table) if table.rows else None)

@@ -81,9 +81,9 @@ def cut(text: str, width: int) -> str:
 
 
 def cut_path(path: str, width: int) -> str:
-    """A path in at most ``width`` columns: its beginning is left out, because the file's name stands at the end.
+    """Cut a path to ``width`` columns at its front, because the file's name is at its end.
 
-    Half a folder's name says nothing, and is left out too where that does not cost more than a quarter.
+    A partial folder name is dropped too unless that costs more than a quarter of the width.
     """
     if columns(path) <= width:
         return path
@@ -102,10 +102,7 @@ def _head(text: str, width: int) -> str:
 
 
 def wrap(text: str, width: int, *, first: str = "", rest: str | None = None) -> list[str]:
-    """``text`` in lines of at most ``width`` columns; ``first`` and ``rest`` (spaces by default) begin them.
-
-    A word that is longer than a line is broken: a path of 200 characters must not push the layout apart.
-    """
+    """Wrap to ``width`` columns, with prefixes ``first`` and ``rest`` (spaces by default); long words are broken."""
     indent = " " * columns(first) if rest is None else rest
     lines: list[str] = []
     line, begun = first, False
@@ -156,10 +153,7 @@ _OPENING, _CLOSING = "([{“", ")]}”"
 
 
 def parted(text: str) -> tuple[str, str | None]:
-    """The first statement of ``text``, and what follows it; None where there is only one.
-
-    A statement ends with a full stop or a semicolon before a space, outside brackets and quotation marks.
-    """
+    """The first statement and the rest or None, split at a full stop or semicolon outside brackets and quotes."""
     depth, quoted = 0, False
     for place, char in enumerate(text[:-2]):
         if char in '`"':

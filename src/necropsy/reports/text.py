@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from necropsy.model import Diagnosis, Document, Evidence, Fix, Report, Thread
-from necropsy.reports import deadlock, environment, experiments, stack, stack_usage, thread_groups, user_line, wording
+from necropsy.reports import deadlock, environment, experiments, stack, stack_usage, user_line, wording
+from necropsy.reports.deadlock import group_names, group_title, grouped
 from necropsy.reports.terminal import (
     BOLD,
     DIM,
@@ -23,18 +24,15 @@ from necropsy.reports.terminal import (
 )
 
 WHOLE_REPORTS = 3
-"""So many deaths of one run are told in full; the others in a line each."""
+"""Deaths of a run reported in full; others get a line each."""
 OTHER_THREADS, OTHER_LINES = 5, 14
-"""So many places are shown where other threads of a process that hung stand, in so many lines each."""
+"""Places and lines for each that are shown of a hung process's other threads."""
 
 
 def render(
     subject: Document | Report, *, color: bool = False, width: int = 80, json_file: Path | str | None = None
 ) -> str:
-    """The text of a report, or of a run with all its reports and the stacks that its threads used.
-
-    Every line has at most ``width`` columns, but for a quoted command that cannot be broken without changing it.
-    """
+    """A report, or a run with its reports and stacks; lines fit ``width``, except commands that cannot be wrapped."""
     pen = Pen(color=color)
     if isinstance(subject, Report):
         return without_commands("\n".join(_report(subject, None, width, pen)) + "\n")
@@ -108,7 +106,7 @@ def _report(report: Report, document: Document | None, width: int, pen: Pen) -> 
 
 
 def _source_line(report: Report, width: int, pen: Pen) -> list[str]:
-    """The user's line as a traceback shows it: where it is, and the source."""
+    """The user's place and source line, as in a traceback."""
     line = user_line.of_report(report)
     if line is None or (line.code is None and line.values is None):
         return []
@@ -124,17 +122,17 @@ def _source_line(report: Report, width: int, pen: Pen) -> list[str]:
 
 
 def _others(threads: Sequence[Thread], width: int, pen: Pen) -> list[str]:
-    """Nobody crashed: each thread may be the one that the others wait for."""
+    """If nothing crashed, the others may wait for any thread."""
     lines: list[str] = []
-    groups = thread_groups.groups(threads)
+    groups = grouped(threads)
     for group in groups[:OTHER_THREADS]:
         drawing = [line for row in stack.draw(group[0], width, Pen(color=False)) for line in row.split("\n")]
         drawing = [line for line in drawing if not line.startswith("  [")]
         more = [f"    ... {len(drawing) - OTHER_LINES} more lines"] if len(drawing) > OTHER_LINES else []
-        title = cut(clean(thread_groups.title(group)), width)
+        title = cut(clean(group_title(group)), width)
         lines += ["", pen(title[:1].upper() + title[1:], BOLD)]
         if len(group) > 1:
-            lines.append(pen(cut(clean(f"  {', '.join(thread_groups.names(group))}"), width), DIM))
+            lines.append(pen(cut(clean(f"  {', '.join(group_names(group))}"), width), DIM))
         lines += [*drawing[:OTHER_LINES], *more]
     if left := sum(map(len, groups[OTHER_THREADS:])):
         lines += ["", f"  and {left} more threads"]

@@ -7,23 +7,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from necropsy.model import Thread
-from necropsy.reports import call_lines, listing, stack, thread_groups, wording
+from necropsy.reports import call_lines, listing, stack, wording
 from necropsy.reports.call_lines import CallLine
+from necropsy.reports.deadlock import group_names, grouped
 from necropsy.reports.terminal import file_name
 
 MOST = 1000
 STACKS, _LINES = 40, 30
-"""The stacks of this many groups of threads are shown, with this many lines each; the others are in the table only."""
+"""Groups of threads whose stacks are shown, and lines for each; others are in the table only."""
 _NAMED, _ALONE = 3, 4
-"""How many threads of a group are named; the threads of a group that is not larger than this have a row each."""
+"""Threads of a group that are named; threads in groups of this size or smaller have their own row."""
 
 
 @dataclass(frozen=True)
 class ThreadRow:
-    """Threads that do the same at the same place. ``stack`` is the anchor of their stack, where that is shown.
-
-    ``anchors``: of each thread whose stack is not shown.
-    """
+    """Threads doing the same in one place. ``stack``: their stack's anchor; ``anchors``: threads without a stack."""
 
     name: str
     state: str
@@ -58,7 +56,7 @@ class ThreadTable:
 def table(threads: Sequence[Thread], shown: Thread | None, key: str) -> ThreadTable:
     """The table; the thread whose stack the report shows comes first. Anchors begin with ``key``."""
     others = [one for one in threads if one is not shown]
-    groups = thread_groups.groups(others[:MOST])
+    groups = grouped(others[:MOST])
     rows = [_row((shown,), f"{key}calls", shown=True)] if shown is not None else []
     for place, group in enumerate(groups):
         seen = place < STACKS
@@ -75,7 +73,7 @@ def _row(
     first = group[0]
     name = wording.thread_name(first)
     if len(group) > 1:
-        names = thread_groups.names(group)
+        names = group_names(group)
         more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
         name = f"{len(group):,} threads: {', '.join(names[:_NAMED])}{more}"
     place, code = line(first)
@@ -126,7 +124,7 @@ def _function(lines: Sequence[CallLine]) -> str:
 def _stacks(group: Sequence[Thread], key: str) -> Stacks:
     first, lines = group[0], call_lines.lines(group[0], None)
     title = wording.thread_name(first) if len(group) == 1 else f"{len(group)} threads at the same place"
-    names = tuple(zip((f"{key}t{one.tid}" for one in group), thread_groups.names(group), strict=True))
+    names = tuple(zip((f"{key}t{one.tid}" for one in group), group_names(group), strict=True))
     waits = wording.thread_title(first).removeprefix(wording.thread_name(first)).removeprefix(", ")
     function = _function(lines)
     place, _ = line(first)

@@ -24,7 +24,7 @@ _ON_CODE = frozenset(
         "stack-smash", "uncaught-cpp-exception", "use-after-free", "write-to-readonly",
     }
 )  # fmt: skip
-"""Rules on what code did. The others are about the machine, its limits, or versions that do not fit together."""
+"""Rules on the code's behaviour, not on machines, limits or incompatible versions."""
 _OTHER_NAMES = {"cv2": "opencv", "PIL": "pillow", "sklearn": "scikit-learn", "skimage": "scikit-image"}
 _FRAMES, _PYTHON, _LOG = 16, 12, 12
 _WIDTH = 120
@@ -47,10 +47,7 @@ def package(report: Report) -> tuple[str, str] | None:
 
 
 def issue(report: Report) -> tuple[str, list[str]] | None:
-    """The title of an issue and the lines of its Markdown; None where the culprit is in no third-party package.
-
-    The lines are raw: they belong in a block of code, from which they are copied.
-    """
+    """The title and raw Markdown lines of an issue; None if the culprit is not in a third-party package."""
     found = package(report)
     verdict, thread = report.verdict, wording.shown_thread(report.crash)
     if found is None or verdict is None or verdict.culprit is None:
@@ -74,7 +71,7 @@ def issue(report: Report) -> tuple[str, list[str]] | None:
 
 
 def _name(module: Module, report: Report) -> str:
-    """The name that the package is published by, where the report has it with this version."""
+    """The package's published name, if the report has it with this version."""
     match = _SITE.search(module.path)
     top = match["top"].removesuffix(".libs").split(".")[0] if match is not None else ""
     known = {**(report.crash.libraries or {})}
@@ -131,7 +128,7 @@ def _python(thread: Thread) -> list[str]:
 
 
 def _place(frame: Frame) -> str:
-    """A package's file from the package on; of the user's own file only the name."""
+    """A package's path from the package on, or the name of the user's file."""
     source = frame.source or "?"
     shown = _PLACED.sub("", source) if _SITE.search(source) else _last(source)
     return shown + (f":{frame.line}" if frame.line is not None else "")

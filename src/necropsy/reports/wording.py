@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from necropsy.model import (
     Confidence,
     Contradiction,
+    Coroutine,
     Crash,
     Culprit,
     Diagnosis,
@@ -19,9 +20,9 @@ from necropsy.model import (
     Possibility,
     Process,
     Report,
+    Task,
     Thread,
 )
-from necropsy.reports import tasks
 from necropsy.reports.stack import fit_name
 from necropsy.reports.terminal import cut_path, file_name, lines_of
 
@@ -34,7 +35,7 @@ MEANING: dict[Confidence, str] = {
 
 LED_HERE = "the line of Python that led here"
 KNOWN = "reported and fixed elsewhere"
-"""The claim of the evidence that a crash fits one that its package has fixed."""
+"""Claim of the evidence for a crash that its package has fixed."""
 _SENT = frozenset({"SI_USER", "SI_TKILL", "SI_QUEUE"})
 
 
@@ -86,7 +87,7 @@ def facts(report: Report, document: Document | None) -> list[tuple[str, str]]:
     if verdict is not None and verdict.culprit is not None:
         rows += [("Where", text) for text in culprit(verdict.culprit)]
     thread = shown_thread(report.crash)
-    rows += [("asyncio", text) for text in tasks.spelled(thread)] if thread is not None else []
+    rows += [("asyncio", text) for text in spelled(thread)] if thread is not None else []
     if report.took_s is not None:
         since = "" if stood(report.crash) else " from death to report"
         rows.append(("Took", f"{report.took_s:.2f} s{since}"))
@@ -192,7 +193,6 @@ def _sender(fault: Fault) -> str:
 
 
 _COMMAND_SHOWN = 80
-"""Characters of another process's command that are shown."""
 
 
 def of_status(status: NtStatus) -> str:
@@ -261,10 +261,7 @@ def culprit(one: Culprit) -> list[str]:
 
 
 def native(one: Culprit, columns: int | None = None) -> str | None:
-    """The native function, whose it is and its source; None where no native code is named.
-
-    ``columns``: the room that there is for the name of the function; then the source has no folder either.
-    """
+    """The native function, its owner and source, or None; with ``columns`` for the name, the source has no folder."""
     place = one.python
     is_python = place is not None and (one.source, one.line) == (place.file, place.line)
     if is_python or not (one.function or one.module):
@@ -318,7 +315,6 @@ def status(one: Diagnosis) -> str | None:
 
 
 def _undecided(one: Diagnosis) -> str:
-    """Why the experiments could not decide."""
     first, tried = one.experiments[0], one.experiments[1:]
     if first.name == "unchanged" and first.runs and not first.crashed:
         return f"not decided: the crash did not come again in {first.runs} runs"
@@ -351,10 +347,7 @@ def possibility(one: Possibility) -> str:
 
 
 def missing(report: Report) -> dict[str, list[str]]:
-    """What was not observed: each reason with the parts that it cost, no part twice.
-
-    Where nothing died there is no fault that could have been seen.
-    """
+    """Gaps: each reason with its parts, each part once; a live process has no fault to miss."""
     parts: dict[str, list[str]] = {}
     for gap in report.gaps:
         if gap.part == "fault" and stood(report.crash):
@@ -373,3 +366,25 @@ def not_tried(report: Report) -> str | None:
     names = [one.rule for one in report.not_tried]
     said = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
     return f"without {', '.join(lacked)}: {said}"
+
+
+_MOST_AWAITS = 4
+
+
+def spelled(thread: Thread) -> list[str]:
+    """``Task-3 ran child (app.py:8), which awaited leaf (app.py:4)``, then one line for each task that waits for it."""
+    return [_spelled(task, "waits for it in" if place else "ran") for place, task in enumerate(thread.tasks)]
+
+
+def _spelled(task: Task, does: str) -> str:
+    """Outermost first; the two ends of a long chain."""
+    chain = [_place(one) for one in reversed(task.awaits)]
+    if len(chain) > _MOST_AWAITS:
+        chain = [chain[0], f"{len(chain) - _MOST_AWAITS + 1} more", *chain[-_MOST_AWAITS + 2 :]]
+    name = task.name or "A task"
+    return f"{name} {does} " + ", which awaited ".join(chain) if chain else f"{name} {does.removesuffix(' in')}"
+
+
+def _place(one: Coroutine) -> str:
+    line = f":{one.line}" if one.line is not None else ""
+    return f"{one.function or '?'} ({file_name(one.source or '?')}{line})"

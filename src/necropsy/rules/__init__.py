@@ -54,12 +54,7 @@ def _load(kind: str, names: Iterable[str] | None = None) -> tuple[Rule[Any], ...
 
 @lru_cache(maxsize=1)
 def crash_rules() -> tuple[Rule[Crash], ...]:
-    """Every rule on a crash, by name; then those of other packages.
-
-    Raises:
-        RuleError: a rule file of ours breaks the house rules.
-
-    """
+    """Every rule on a crash, by name; then those of other packages. Raises ``RuleError`` if one of ours is invalid."""
     from necropsy.rules import plugins
 
     added = plugins.loaded()
@@ -68,74 +63,39 @@ def crash_rules() -> tuple[Rule[Crash], ...]:
 
 @lru_cache(maxsize=1)
 def environment_rules() -> tuple[Rule[Environment], ...]:
-    """Every rule on an environment, by name.
-
-    Raises:
-        RuleError: a rule file breaks the house rules.
-
-    """
+    """Every rule on an environment, by name; raises ``RuleError`` if a rule file is invalid."""
     return _load("env")
 
 
 def environment_rules_named(names: Iterable[str]) -> tuple[Rule[Environment], ...]:
-    """Those rules on an environment, or on a custom op, of these names that there are; no others are loaded.
-
-    Raises:
-        RuleError: a rule file breaks the house rules.
-
-    """
+    """The rules on an environment or a custom op with these names, loading no others; raises ``RuleError``."""
     wanted = {name.replace("-", "_") for name in names}
     return tuple(rule for kind in ("env", "op") for rule in _load(kind, wanted.intersection(_names(kind))))
 
 
 @lru_cache(maxsize=1)
 def data_rules() -> tuple[Rule[Part], ...]:
-    """Every rule on a dataset, by name.
-
-    Raises:
-        RuleError: a rule file breaks the house rules.
-
-    """
+    """Every rule on a dataset, by name; raises ``RuleError`` if a rule file is invalid."""
     return _load("data")
 
 
 @lru_cache(maxsize=1)
 def op_rules() -> tuple[Rule[Environment], ...]:
-    """Every rule that compares a library named with ``--op`` with what it runs in, by name.
-
-    Raises:
-        RuleError: a rule file breaks the house rules.
-
-    """
+    """Every rule that compares a library named with ``--op`` with its environment, by name; raises ``RuleError``."""
     return tuple(rule for rule in audit_rules() if not _OF_FILES.intersection(" ".join(rule.needs).split()))
 
 
 @lru_cache(maxsize=1)
 def audit_rules() -> tuple[Rule[Environment], ...]:
-    """Every rule on a custom op, by name.
-
-    Raises:
-        RuleError: a rule file breaks the house rules.
-
-    """
+    """Every rule on a custom op, by name; raises ``RuleError`` if a rule file is invalid."""
     return _load("op")
 
 
 def all_rules() -> tuple[Rule[Any], ...]:
-    """Every rule on anything. One on crashes and one on libraries may share a name, and then a page.
-
-    Raises:
-        RuleError: a rule file breaks the house rules.
-
-    """
+    """Every rule of any kind; rules on crashes and on libraries may share a name and a page. Raises ``RuleError``."""
     return (*crash_rules(), *environment_rules(), *audit_rules(), *data_rules())
 
 
 def page(name: str) -> str | None:
-    """The page of the rule called ``name``; None where there is no such rule.
-
-    Raises:
-        RuleError: a rule file breaks the house rules.
-
-    """
+    """The page of the rule called ``name``; None if there is no such rule. Raises ``RuleError``."""
     return next((rule.whole_page for rule in all_rules() if rule.name == name), None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from necropsy.model import Crash, Evidence, Message
 from necropsy.predicates import calls, died_by, messages, quote, sent_itself_abort, signal_of
 from necropsy.rule import Found
+from necropsy.rules.reporters import TERMINATE
 
 FAST_FAIL = 0xC0000409
 """What every ``__fastfail`` ends with on Windows; its subcode says why."""
@@ -12,14 +13,13 @@ _SUBCODE_OF_ABORT = 7
 _FATAL_APP_EXIT = 0x40000015
 """abort() up to Windows 7."""
 CPP_EXCEPTIONS = frozenset({0xE06D7363, 0x20474343})
-"""C++ exceptions that nobody caught, where the runtime did not get to call abort(): Microsoft's (*msc*) and GCC's
-(``GCC``, libgcc's unwind-seh.c)."""
+"""Codes of uncaught C++ exceptions if abort() was not called: Microsoft's (*msc*), and GCC's (libgcc's unwind-seh.c)."""
 
 
 def aborted(crash: Crash) -> Found:
-    """The process called abort(); nothing where another process sent the signal.
+    """Evidence that the process called abort(); nothing if another process sent the signal.
 
-    A supervisor may end a process by SIGABRT whose time is over (gunicorn, systemd's watchdog), and says so.
+    Supervisors may end a process that exceeds its time by SIGABRT (gunicorn, systemd's watchdog), and say so.
     """
     if crash.fault is not None and crash.fault.sent_by_itself is False:
         return ()
@@ -42,7 +42,7 @@ def aborted_by_another(crash: Crash) -> bool:
 
 
 def _aborted_on_windows(crash: Crash) -> Found:
-    """abort() of Microsoft's C runtime: since Windows 8 a fast-fail with a subcode of its own, before it a status."""
+    """Microsoft's C runtime: since Windows 8 a fast-fail with its own subcode, before that a status."""
     if crash.fault is not None:
         return ()
     if (said := messages(crash, "crt-abort")) and may_have_aborted(crash):
@@ -61,9 +61,10 @@ def _aborted_on_windows(crash: Crash) -> Found:
 
 
 def may_have_aborted(crash: Crash) -> bool:
-    """Nothing that is known speaks against an abort(): a bare log has no signal.
+    """Whether an abort() is possible: a bare log has no signal.
 
-    On Windows abort() ends with 0xC0000409 (its subcode says *fatal app exit*) or, with reporting off, with exit code 3.
+    On Windows abort() ends with 0xC0000409 (its subcode says *fatal app exit*) or, with reporting off, with exit code
+    3.
     """
     if crash.fault is not None:
         return crash.fault.signal == "SIGABRT" and crash.fault.sent_by_itself is not False
@@ -93,3 +94,19 @@ def abort_text(crash: Crash) -> Found:
     if not crash.abort_message:
         return ()
     return (Evidence(claim="the C library's last words", seen=crash.abort_message.strip(), where="__abort_msg"),)
+
+
+def uncaught(crash: Crash) -> tuple[Message, ...]:
+    """The messages of ``std::terminate``; without one, the exception found in memory while terminate ran.
+
+    An exception in memory may have been caught long ago, so terminate must be on the stack.
+    """
+    found = messages(crash, "cpp-terminate")
+    thrown = crash.cpp_exception
+    if found or thrown is None or thrown.type is None or not aborted(crash):
+        return found
+    if not calls(crash, TERMINATE, first=16, claim="C++ called std::terminate"):
+        return ()
+    fields = {"type": thrown.type} | ({"what": thrown.what} if thrown.what else {})
+    text = f"{thrown.type}: {thrown.what}" if thrown.what else thrown.type
+    return (Message(kind="cpp-terminate", text=text, where=thrown.where, fields=fields),)

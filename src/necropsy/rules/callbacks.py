@@ -11,14 +11,14 @@ from necropsy.rule import NOTHING, Found
 
 _FFI = re.compile(r"_ctypes\.|_cffi_backend\.|libffi")
 _CONVERTS = re.compile(r"\w{1,2}_get|Py(?:Bytes|Unicode|ByteArray)_\w+")
-"""What makes Python objects of a callback's arguments: there the argument is wrong, not the callback."""
+"""Code that converts a callback's arguments to Python objects: there the argument is wrong, not the callback."""
 _NEAR = 6
 
 
 def inside_callback(crash: Crash) -> tuple[Found, Frame | None]:
-    """It died between native code that calls a callback and the callback's Python code; and who called it.
+    """Evidence that it died between native code calling a callback and the callback's Python code; and the caller.
 
-    A callback that is alive leads straight to Python: what is found there in its place is not one any more.
+    A live callback leads straight to Python, so anything else there has replaced a freed one.
     """
     frames = outside_of_python(frames_of(crash))
     first = next((at for at, frame in enumerate(frames[:_NEAR]) if _is_ffi(frame)), None)

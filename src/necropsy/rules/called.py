@@ -36,7 +36,7 @@ _FAULTS = frozenset(
         "fast-fail",
     }
 )
-"""Verdicts on what the call itself did: its arguments may be why."""
+"""Verdicts on the call itself, which its arguments may explain."""
 _AFTERWARDS = frozenset(
     {
         "damaged-object",
@@ -48,7 +48,7 @@ _AFTERWARDS = frozenset(
         "stack-overflow-large-frame",
     }
 )
-"""Verdicts on damage that an earlier call may have done: what was called is worth telling, and no more."""
+"""Verdicts on damage that an earlier call may have done: the call is only mentioned."""
 _TENSORS = frozenset({"EagerTensor", "Tensor"})
 _SHOWN = 12
 _MOST_SUSPECTS = 3
@@ -104,7 +104,7 @@ def _made_at(crash: Crash) -> str | None:
 
 
 def _line_of(crash: Crash, culprit: Culprit | None) -> str | None:
-    """The program's own line that made the call, or that waited for it."""
+    """The program's own line that made the call or waited for it."""
     thread = crash.crashed_thread
     own = (one for one in (thread.python if thread is not None else None) or () if one.owner == "script")
     frame = next(own, None)
@@ -119,7 +119,7 @@ def _place(source: str | None, line: int | None) -> str | None:
 
 
 def _repeated(call: Call) -> Fix | None:
-    """The smallest call like it: it shows whether the types and shapes alone do it."""
+    """The smallest equivalent call: it shows whether the types and shapes alone cause the crash."""
     lines = reproducer.code(call)
     if lines is None:
         return None
@@ -130,7 +130,7 @@ def _repeated(call: Call) -> Fix | None:
 
 
 def _with_advice(fixes: tuple[Fix, ...], *advice: Fix) -> tuple[Fix, ...]:
-    """First, unless ctypes was not told what to pass: then a number is not what the caller meant."""
+    """First, unless ctypes lacks argument types: then a number is not what the caller meant."""
     place = 1 if fixes and _UNDECLARED.search(fixes[0].text) else 0
     if len(advice) == 1 and advice[0].command is not None:
         return (*fixes, *advice)
@@ -173,7 +173,7 @@ def _advice(call: Call, crash: Crash, rule: str) -> Fix | None:
 
 
 def _by_words(call: Call, diagnosis: Diagnosis) -> Fix | None:
-    """The library gave up and said why: what it was given is what the caller can change."""
+    """The library stopped and said why: the caller can change what it passed."""
     passed = spell(call)
     if diagnosis.last_words is None or len(passed) > _MOST_PASSED:
         return None
@@ -197,7 +197,7 @@ def _by_argument(call: Call, rule: str) -> Fix | None:
 
 
 def _matters(call: Call, one: Argument, kind: Unusual) -> bool:
-    """It is not what callers of such functions do all the time."""
+    """Callers of such functions do not pass it all the time."""
     if kind == "not-contiguous":
         return call.library not in _STRIDES_ARE_READ
     if kind == "empty":
@@ -227,7 +227,7 @@ def _told(one: Argument, kind: Unusual) -> str:
 
 
 def _refused(call: Call, one: Argument, kind: Unusual) -> str:
-    """The line of Python that refuses it."""
+    """The line of Python that rejects it."""
     # Of a C function only the positions are known.
     name, what = ("x", ", with x for what you pass") if one.name.startswith("argument ") else (one.name, "")
     if kind == "not-contiguous":
@@ -265,7 +265,7 @@ def _line(name: str, one: Argument, kind: Unusual, *, is_tensor: bool) -> str:
 
 
 def _by_check(call: Call, crash: Crash) -> Fix | None:
-    """A CHECK of TensorFlow's shapes tells the rank or the size of the tensor that it refused: which input has it?"""
+    """A CHECK on TensorFlow shapes gives the rank or size of the rejected tensor, which identifies the input."""
     for message in reversed(crash.messages or ()):
         operands = _OPERANDS.search(message.fields.get("operands", ""))
         if message.kind != "check-failed" or operands is None or call.library != "tensorflow":

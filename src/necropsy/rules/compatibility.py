@@ -1,7 +1,4 @@
-"""Which versions fit together: what frameworks were built with, and what to install where something does not fit.
-
-All facts stand in ``data/builds.json``, ``data/cuda_libraries.toml`` and ``data/libraries.toml``.
-"""
+"""Which versions fit together (``builds.json``, ``cuda_libraries.toml`` and ``libraries.toml`` in ``data``)."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ INDEX = "https://download.pytorch.org/whl"
 
 
 def version(text: str) -> Version | None:
-    """``8.1.0.``, ``(9, 1, 0)``, and the integers of cuDNN and CUDA: ``7301``, ``90100``, ``11040``; None for no number.
+    """Parse ``8.1.0.``, ``(9, 1, 0)``, or an integer of cuDNN or CUDA (``7301``, ``90100``, ``11040``); else None.
 
     cuDNN's version is MAJOR * 1000 + MINOR * 100 + PATCH up to 8, and MAJOR * 10000 + ... from 9 on (cudnn_version.h);
     CUDA's is MAJOR * 1000 + MINOR * 10 (cudaRuntimeGetVersion), so that the three do not overlap.
@@ -200,10 +197,7 @@ def _number(text: str) -> Version:
 
 
 def wheel_of(library: str) -> tuple[str | None, str | None] | None:
-    """What brings a library of CUDA: pip's requirement and conda's, each None where there is none; None: not CUDA's.
-
-    ``libcudnn.so.8``, ``libcudnn_ops_infer.so.8``, ``cudart64_110.dll``, ``libcublas.so.12``.
-    """
+    """The pip and conda requirement, if any, of a CUDA library (``libcudnn.so.8``, ``cudart64_110.dll``); or None."""
     name = re.split(r"[/\\]", library)[-1]
     match = re.fullmatch(
         r"(?:lib)?(?P<name>[A-Za-z]+)[\w]*?(?:\.so)?(?:64)?[._]?(?P<number>[\d.]*)(?:\.so|\.dll)?", name
@@ -234,10 +228,7 @@ def package_of(library: str) -> dict[str, str] | None:
 
 
 def brought_by(symbol_version: str) -> str | None:
-    """Who brings a version of the C or C++ runtime's interface: ``GLIBCXX_3.4.30`` -> *GCC 12*, ``GLIBC_2.34`` -> RHEL 9.
-
-    The first that has it; None for versions that no row reaches.
-    """
+    """The first release with this runtime symbol version: ``GLIBCXX_3.4.30`` -> *GCC 12*; None if no row reaches it."""
     kind, _, number = symbol_version.partition("_")
     wanted = version(number)
     rows: dict[str, str] = table("builds.json")[{"GLIBCXX": "glibcxx", "GLIBC": "glibc"}.get(kind, "glibcxx")]

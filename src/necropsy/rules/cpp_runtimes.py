@@ -90,7 +90,7 @@ def _is_msvcp(frame: Frame) -> bool:
 
 
 def _loaded(crash: Crash) -> tuple[tuple[int, ...] | None, str, str]:
-    """Version and path of the loaded ``msvcp140.dll``, and where that was seen: in the list of modules or the text."""
+    """``msvcp140.dll``'s version and path, and the source: the list of modules or the text."""
     for module in crash.modules or ():
         if _file(module.path) == "msvcp140.dll" and module.version is not None:
             return version(module.version), module.path, "list of modules"
@@ -111,7 +111,7 @@ _FACET = re.compile(
     r"std::(?:__cxx11::)?(?:codecvt|ctype|collate|messages|money\w+|time_\w+|num_get|numpunct)<.*>::do_\w+"
 )
 _INSERTS = re.compile(r"std::(?:basic_)?ostream.*::_M_insert<")
-"""It writes a number, by the facet ``num_put`` and no other."""
+"""Writes a number, using only the facet ``num_put``."""
 _FILLS_LOCALE = r"std::locale::_Impl::_M_install_facet"
 _ONE_COPY = (
     Fix(
@@ -154,7 +154,7 @@ def _two_libstdcxx(crash: Crash) -> Finding | None:
 
 
 def _locale_of_two(crash: Crash) -> Finding | None:
-    """While libstdc++ starts, its locale is built once, of static memory: what it frees there another copy has put there."""
+    """The start of libstdc++ builds its locale in static memory; what it frees there comes from another copy."""
     said = [one for one in messages(crash, "glibc-abort") if "invalid pointer" in one.text]
     freed = calls(crash, _FILLS_LOCALE, first=8, claim="the start of libstdc++ frees what it has not allocated")
     if not said or not freed:

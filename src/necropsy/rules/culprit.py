@@ -33,10 +33,10 @@ _WAITS_IN_RUNTIME = re.compile(
 
 
 def innermost(frames: tuple[Frame, ...]) -> Frame | None:
-    """The frame to blame: the innermost one that is no noise.
+    """The frame to blame: the innermost one that is not noise.
 
-    Where all is noise, the innermost working function of CPython (``list_repr``) or of the system (``memcpy``) says more
-    than nothing. How a process gives up, and how it began, is never the answer.
+    If all are noise, the innermost working function of CPython (``list_repr``) or of the system (``memcpy``) is taken,
+    but never a function that starts or ends the process.
     """
     return _best(outside_of_python(frames))
 
@@ -53,7 +53,7 @@ def _best(frames: tuple[Frame, ...]) -> Frame | None:
 
 
 def _is_only_placed(frame: Frame) -> bool:
-    """All that a text knows of the frame is a library that is neither the system's nor Python's: it, not its caller, did it."""
+    """A text gives only the library, which is not the system's or Python's: blame it, not its caller."""
     return frame.found_by == "text" and frame.module is not None and not is_system(frame)
 
 
@@ -90,9 +90,9 @@ def culprit_of(crash: Crash, *, frame: Frame | None = None, fold: Fold | None = 
 
 
 def handed_to(frames: tuple[Frame, ...], blamed: Frame) -> Frame | None:
-    """The function of Python's own that ``blamed`` called, and in which it died; None where none stands between.
+    """Python's own function that ``blamed`` called and that crashed; None if there is none between.
 
-    ``blamed`` is then only the nearest frame that is not the interpreter's.
+    ``blamed`` is then only the nearest frame outside the interpreter.
     """
     if is_interpreter(blamed):
         return None
@@ -108,10 +108,7 @@ _FOREIGN_CALLS = re.compile(r"_ctypes|_cffi_backend|libffi")
 
 
 def _nameless(crash: Crash, thread: Thread) -> Frame | None:
-    """The frame that faulted, where its function has no name: in a stripped library, or in code made at run time.
-
-    Its caller has a name and did nothing: it must not be blamed instead.
-    """
+    """The faulting nameless function, in a stripped library or generated code; its named caller did nothing wrong."""
     frame = thread.frames[0] if thread.frames else None
     if frame is None:
         return None
@@ -139,10 +136,7 @@ _FOLLOWED = frozenset({"cfi", "frame-pointer"})
 
 
 def _caller_of_the_system(thread: Thread, helpers: frozenset[str]) -> Frame | None:
-    """The nameless function of a stripped library that called the system's function (memcpy, free) in which it died.
-
-    The C library's own functions have no names either, where its debug information is not installed.
-    """
+    """A stripped library's nameless caller of a system function (memcpy, free); a C library may lack names as well."""
     for frame in (thread.frames or ())[:_FAR_ENOUGH]:
         if frame.module is None or frame.found_by not in _FOLLOWED | {"registers"} or is_interpreter(frame):
             return None
@@ -158,7 +152,7 @@ _FAR_ENOUGH = 16
 
 
 def _ended_itself(crash: Crash, thread: Thread) -> Frame | None:
-    """Windows: the code that raised an exception or failed fast, where all that is known of it is its library."""
+    """Windows: the code that raised an exception or failed fast, if only its library is known."""
     if crash.exit is None or crash.exit.ntstatus is None:
         return None
     return nameless(thread.frames or ())
@@ -176,7 +170,7 @@ def nameless(frames: tuple[Frame, ...]) -> Frame | None:
 
 
 def _told(crash: Crash, thread: Thread, frame: Frame) -> Frame | None:
-    """A nameless frame that a text tells of: often all that a system's own report has is a library and an offset in it."""
+    """A nameless frame from a text: often a system report has only a library and an offset."""
     if crash.fault is not None and crash.fault.access == "exec":
         return None
     alone = not any(one.function for one in thread.frames or ())
@@ -200,7 +194,7 @@ def recursive_function(fold: Fold) -> str:
 
 
 def _of_fold(thread: Thread, fold: Fold) -> Frame:
-    """The frame of the recursive function, with its source where one of the frames that were kept tells it."""
+    """With the source from any of the recorded frames."""
     name = recursive_function(fold)
     for frame in thread.frames or ():
         if frame.function == name:
@@ -215,8 +209,8 @@ def _of_fold(thread: Thread, fold: Fold) -> Frame:
 def python_place(crash: Crash, fold: Fold | None = None) -> tuple[PythonPlace | None, str | None]:
     """The line of Python to look at, and how it is related to the crash.
 
-    The innermost line of the crashed thread outside of installed packages: the one that its author can change. On a
-    thread that runs no Python, the line of the thread that waits for the framework's runtime.
+    The crashed thread's innermost line outside installed packages, which its author can change. If the thread runs no
+    Python, the line of the thread that waits for the framework's runtime.
     """
     thread = crash.crashed_thread
     if thread is None:
@@ -270,7 +264,7 @@ def _place(frame: Frame) -> PythonPlace:
 
 
 def _waits(thread: Thread, crash: Crash) -> bool:
-    """The thread is inside of the framework's runtime, which handed the work to its pool."""
+    """The thread waits in the framework's runtime, which gave the work to its pool."""
     python = any(frame.function and _WAITS_IN_RUNTIME.fullmatch(frame.function) for frame in (thread.python or ())[:12])
     native = any(
         frame.function and _WAITS_IN_RUNTIME.fullmatch(bare_name(frame.function))

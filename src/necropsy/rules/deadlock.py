@@ -60,10 +60,10 @@ def _lock_of(waits: Wait) -> str:
 
 
 def is_in_doubt(crash: Crash, found: tuple[LockWait, ...]) -> bool:
-    """The circle may come apart, or not be one.
+    """Whether the cycle may resolve itself or not exist.
 
-    One of them waits with a limit of time (``pthread_mutex_timedlock``); or a lock does not name its owner, and the
-    thread in whose ``with`` statement it was taken may have released it there, for a while.
+    One wait has a time limit (``pthread_mutex_timedlock``); or a lock does not name its owner, and the thread whose
+    ``with`` statement took it may have released it temporarily.
     """
     inside = {one.thread for one in found if one.lock != GIL}
     waiting = [one.waits for one in crash.threads or () if one.tid in inside and one.waits is not None]
@@ -134,7 +134,7 @@ def summary(found: tuple[LockWait, ...]) -> str:
 
 
 def _what(one: LockWait, following: LockWait, *, alone: bool) -> str:
-    """What the thread waits for; ``alone``: another lock has been named before."""
+    """``alone``: another lock has been named before."""
     if one.joins:
         return f"the end of {following.name}"
     if one.lock == GIL:
@@ -143,7 +143,7 @@ def _what(one: LockWait, following: LockWait, *, alone: bool) -> str:
 
 
 def _briefly(one: LockWait) -> str:
-    """Where it waits, without the path."""
+    """Without the path."""
     where = one.where
     if where is None:
         return ""
@@ -194,5 +194,5 @@ def _at(one: LockWait) -> str:
 
 
 def _closed(at: str) -> str:
-    """With the comma that ends an insertion."""
+    """With the comma that closes an insertion."""
     return at + "," if "," in at else at

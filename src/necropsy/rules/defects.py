@@ -6,8 +6,21 @@ import shlex
 from collections.abc import Iterator
 from pathlib import PurePath
 
-from necropsy.model import CodeDefect, CodePlace, Culprit, Environment, Evidence, Fix, Location
-from necropsy.rule import Finding
+from necropsy.model import (
+    CodeDefect,
+    CodePlace,
+    Confidence,
+    Culprit,
+    Environment,
+    Evidence,
+    Fix,
+    Location,
+    PythonPlace,
+    SourceUse,
+)
+from necropsy.model.op import UseKind
+from necropsy.rule import Finding, Found
+from necropsy.rules import stacks
 
 
 def defects(environment: Environment, rule: str) -> Iterator[CodeDefect]:
@@ -50,10 +63,10 @@ def found(
 
 
 def _repair(one: CodeDefect) -> tuple[Fix, ...]:
-    """What ``--fix`` does about it."""
     if one.repair is None:
         return ()
-    command = f"necropsy check --fix --select {one.rule} {shlex.quote(one.source or one.place.path)}"
+    size = f"--stack-size {one.stack} " if one.stack not in {None, stacks.DEFAULT} else ""
+    command = f"necropsy check --fix --select {one.rule} {size}{shlex.quote(one.source or one.place.path)}"
     return (Fix(text=f"necropsy check --fix {one.repair}.", command=command),)
 
 
@@ -75,3 +88,28 @@ def example(one: CodeDefect) -> str:
 def told(one: CodeDefect, name: str) -> str:
     """What a sentence names: text, or a number."""
     return one.names[name] if name in one.names else str(one.numbers.get(name, ""))
+
+
+def uses(environment: Environment, kind: UseKind) -> Iterator[SourceUse]:
+    """The places of this kind."""
+    return (one for one in environment.uses or () if one.kind == kind)
+
+
+def place_of_use(one: SourceUse) -> str:
+    """``train.py:12``"""
+    return f"{PurePath(one.path).name}:{one.line}"
+
+
+def found_use(
+    one: SourceUse, *, summary: str, confidence: Confidence, fixes: tuple[Fix, ...], evidence: Found = ()
+) -> Finding:
+    """A finding at this place, with the line as its first evidence."""
+    return Finding(
+        evidence=(Evidence(claim="the source", seen=one.text, where=f"{one.path}:{one.line}"), *evidence),
+        summary=summary,
+        confidence=confidence,
+        culprit=Culprit(function=one.name, python=PythonPlace(file=one.path, line=one.line)),
+        locations=(Location(path=one.path, line=one.line, column=one.column, end_line=one.end_line, role="call"),),
+        about=frozenset({f"{one.path}:{one.line}:{one.column}"}),
+        fixes=fixes,
+    )

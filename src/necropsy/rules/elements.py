@@ -89,9 +89,9 @@ def sureness(dataset: Dataset) -> Confidence:
 
 
 def of_fault(part: Part, kind: FaultKind, what: str, *fixes: Fix, values: bool = False) -> Finding | None:
-    """The finding on one kind of fault at one path; None where there is none.
+    """The finding on one kind of fault at one path; None if there is none.
 
-    ``what`` ends the sentence that begins with the path: ``has NaN``. ``values``: it is about values, which need no
+    ``what`` completes the sentence after the path: ``has NaN``. ``values``: a fault of values, needing no
     specification.
     """
     fault, column = part.fault(kind), part.column
@@ -104,3 +104,12 @@ def of_fault(part: Part, kind: FaultKind, what: str, *fixes: Fix, values: bool =
         confidence="certain" if values else sureness(part.dataset),
         fixes=fixes,
     )
+
+
+_TYPES = frozenset({"int32", "int64", "uint32", "uint64", "int"})
+"""Indices have these types; pixels and counts that are kept small have others."""
+
+
+def is_index(column: Column) -> bool:
+    """An integer of 32 or 64 bits with a range that starts at 0 or above."""
+    return column.dtype in _TYPES and column.low is not None and column.low >= 0

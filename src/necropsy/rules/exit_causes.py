@@ -9,6 +9,16 @@ from necropsy.data import table
 from necropsy.model import Crash, Exit, Possibility
 from necropsy.predicates import SIGNALS, signal_of
 
+ENDS = ("exit-status-only", "killed-by-signal", "abort", "python-exception")
+"""General rules on how a process ended, for ``beats``: a rule that knows why says more."""
+GIVEN_UP = (*ENDS, "check-failed", "uncaught-cpp-exception")
+"""The same where native code gave up."""
+BAD_ACCESSES = (
+    *("null-dereference", "invalid-read", "invalid-write", "write-to-readonly", "bad-jump", "misaligned-access"),
+    *("bus-error", "heap-corruption", "double-free", "use-after-free", "python-without-gil"),
+)
+"""Rules on what a bad access looks like, for ``beats`` of a rule that knows where it came from."""
+
 
 def causes_of(crash: Crash) -> tuple[Possibility, ...]:
     """The causes that the end of the process leaves open; empty where no table knows it, or where a subcode decides."""

@@ -137,10 +137,10 @@ def of_objects(crash: Crash) -> tuple[Proposal, ...]:
 
 
 def of_heap(crash: Crash) -> tuple[Proposal, ...]:
-    """What moves a death by a damaged heap: other checks, another layout. What the stack or a null pointer does not mind.
+    """Experiments for a damaged heap: other checks, another layout; stack faults and null pointers ignore them.
 
-    Where there are several threads they may have damaged it together; but with one of them blocks lie elsewhere as
-    well, so that what then lives may only not notice, and it is no fix.
+    Several threads may have damaged it together, but one thread also changes the layout: survival may only mean that
+    the damage goes unnoticed, so it is not a fix.
     """
     checks = heap_is_checked(), tcache_is_off(), python_heap_is_checked()
     alone = (msgspec.structs.replace(one, fix=None) for one in of_threads(crash))
@@ -193,9 +193,9 @@ def of_gpu(_crash: Crash) -> tuple[Proposal, ...]:
 
 
 def of_surroundings(crash: Crash) -> tuple[Proposal, ...]:
-    """The wrong library, where one was loaded from a folder that LD_LIBRARY_PATH names, or by LD_PRELOAD.
+    """Without a wrong library that came from a folder in LD_LIBRARY_PATH or by LD_PRELOAD.
 
-    A function of another version than it was built for gives a program pointers that it takes for something else.
+    A function of another version than the program was built for may return pointers to something else.
     """
     variables = (crash.environment.variables if crash.environment is not None else None) or {}
     folders = {PurePosixPath(one) for one in variables.get("LD_LIBRARY_PATH", "").split(":") if one}

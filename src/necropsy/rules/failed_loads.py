@@ -1,7 +1,7 @@
-"""Loads that failed while a program ran, as the supervisor on Windows saw them: which file was missing, and for whom.
+"""Loads that failed in a running program, as the Windows supervisor saw them: the missing file and who needed it.
 
-Such a message has the field ``load``: the library that the program asked for. Python and its packages tell of the same
-load in words that do not say what was missing; the two belong together by that library's name.
+Such a message has the field ``load``: the requested library. Python and its packages report the same load without the
+missing file; the library's name links the two.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ _DEBUG = re.compile(r"(?:msvcp|vcruntime|concrt|vcomp)\d+(?:_\d)?d\.dll|ucrtbase
 
 
 def _of_name(importer: str, library: str) -> tuple[Fix, ...]:
-    """What brings the DLL that ``importer`` needs, as far as its name tells."""
+    """As far as the DLL's name tells."""
     if (python := _PYTHON.fullmatch(library.lower())) is not None:
         debug = " (a debug build)" if python["debug"] else ""
         return (

@@ -46,10 +46,9 @@ class GivenNumber:
 
 
 def given_number(crash: Crash, pointer: int | None) -> GivenNumber | None:
-    """The number that is the pointer that was used, where the user's line passed it or has it in a variable.
+    """The number that was used as a pointer, if the user's line passed it or has it in a variable.
 
-    Only numbers that cannot be an address of Linux or Windows in any program count: others may be a real pointer that
-    has become invalid.
+    Only numbers that cannot be an address in any Linux or Windows program count; others may be invalidated pointers.
     """
     if pointer is None or not 0 < pointer < NO_ADDRESS:
         return None

@@ -16,7 +16,7 @@ _STATUSES = ("cudnn-handle", "cudnn-status", "cublas-status", "cusolver-status",
 
 @lru_cache(maxsize=1)
 def _codes() -> dict[str, dict[str, Any]]:
-    """Name -> row of ``data/nvidia.json``; of a driver's error that of the runtime's error with the same number."""
+    """Name -> row of ``data/nvidia.json``; a driver error takes the row of the runtime error with its number."""
     groups = table("nvidia.json")["groups"]
     found: dict[str, dict[str, Any]] = {}
     by_number = {row["value"]: row for row in groups["CUDA runtime error"]["codes"].values()}

@@ -9,7 +9,6 @@ from necropsy.predicates import place_of
 from necropsy.rule import Found
 
 HALVED = "A pointer lost its upper half"
-"""The title of a verdict on one."""
 _HALF = 32
 _LOWER = (1 << _HALF) - 1
 

@@ -1,7 +1,7 @@
-"""Code that is in no library: a compiler made it while the program ran. Which one, by who called it and what is loaded.
+"""Code generated at run time: the compiler is identified by callers and loaded libraries.
 
-Such frames have no file, and a name only where the compiler registered it for debuggers; else the mapping that holds
-them and the first named caller are all there is to see.
+Such frames have no file, and a name only if the compiler registered it for debuggers; otherwise only the mapping and
+the first named caller are known.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def is_of_nobody(crash: Crash) -> bool:
 
 
 def _makers(crash: Crash, place: int) -> tuple[str | None, str | None, list[str]]:
-    """Who made the code of a frame, by its file, its name or its callers; else who is loaded that may have; its callers."""
+    """Who made a frame's code by file, name or callers; otherwise which loaded compiler may have; and the callers."""
     frames = frames_of(crash)[:FIRST]
     frame = frames[place]
     callers = [bare_name(one.function) for one in frames[place + 1 :] if one.function]
@@ -88,9 +88,21 @@ def _makers(crash: Crash, place: int) -> tuple[str | None, str | None, list[str]
 
 
 def _maker(names: tuple[str, ...] | list[str], table: tuple[tuple[str, re.Pattern[str]], ...]) -> str | None:
-    """The first compiler of the table, by the innermost name that fits one."""
+    """By the innermost name that matches."""
     for name in names:
         for maker, pattern in table:
             if pattern.fullmatch(name):
                 return maker
     return None
+
+
+MNEMONICS = frozenset({"ud2", "ud1", "ud0", "ud2b", "int3", "int1", "icebp", "brk", "udf"})
+"""x86: UD0 to UD2, INT3, INT1 (Intel SDM, volume 2); AArch64: BRK, UDF."""
+
+
+def is_trap(crash: Crash) -> bool:
+    """The instruction at the fault is a trap; after ``int3`` the program counter is one byte further."""
+    instruction = crash.instruction
+    if instruction is not None and instruction.mnemonic in MNEMONICS:
+        return True
+    return crash.fault is not None and crash.fault.signal == "SIGTRAP"

@@ -107,7 +107,7 @@ class Known:
     distribution: str
     installed: str
     version: Version
-    """The installed one, as numbers."""
+    """Of the installed package."""
     rank: int
     """How telling its kind is for the verdict; 0 is best."""
     fixed: tuple[Version, ...]
@@ -178,7 +178,6 @@ def _rows(package: str) -> Iterable[dict[str, Any]]:
 
 
 def _package(culprit: Culprit, crash: Crash) -> str | None:
-    """The package of the library that the crash is blamed on."""
     if culprit.module is None:
         return None
     name = file_name(culprit.module)
@@ -194,7 +193,7 @@ def _package(culprit: Culprit, crash: Crash) -> str | None:
 
 
 def _installed(crash: Crash, package: str) -> tuple[str, str] | None:
-    """The name that the package was installed by, and its version; None where that is unknown or not a release."""
+    """The distribution's name and version; None if unknown or not a release."""
     found = {**(crash.libraries or {}), **((crash.environment.packages if crash.environment else None) or {})}
     if package == "python":
         found = {"python": crash.environment.python} if crash.environment and crash.environment.python else {}
@@ -225,17 +224,17 @@ def _names_fit(row: dict[str, Any], culprit: Culprit, crash: Crash, package: str
 
 
 def _plain(name: str) -> str:
-    """``aten::add``, ``tf.strings.substr`` and ``Substr`` without what only says where they are, in small letters."""
+    """``aten::add``, ``tf.strings.substr`` and ``Substr`` without namespaces, in lower case."""
     return re.split(r"::|\.", name)[-1].replace("_", "").lower()
 
 
 def _ops_of(api: str) -> tuple[str, str]:
-    """What an op behind a function may be called: ``tf.strings.substr`` runs Substr, ``tf.sparse.cross`` SparseCrossV2."""
+    """Possible op names: ``tf.strings.substr`` runs Substr, ``tf.sparse.cross`` SparseCrossV2."""
     return _plain(api), "".join(api.split(".")[-2:]).replace("_", "").lower()
 
 
 def _without_op(kernel: str | None) -> Iterator[str]:
-    """The op that a kernel's class is named after: ``QuantizedMulOp<...>`` of ``QuantizedMul``."""
+    """The op in a kernel class's name: ``QuantizedMulOp<...>`` of ``QuantizedMul``."""
     if kernel:
         name = bare_name(kernel).split("::")[-1]
         yield name.removesuffix("Op")
@@ -247,7 +246,7 @@ def _near(crash: Crash) -> tuple[Frame, ...]:
 
 
 def _is_function(frame: Frame, name: str, package: str) -> bool:
-    """The frame is of the package's function ``name``, whose namespaces may be left out; ``*`` matches any letters."""
+    """``name`` may lack namespaces; ``*`` matches any letters."""
     if frame.function is None or frame.module is None or frame.found_by == "scan" or not _is_of(frame.module, package):
         return False
     parts = bare_name(frame.function).split("::")
@@ -292,7 +291,7 @@ def _advice(found: Sequence[Known]) -> Fix:
 
 
 def _least(found: Sequence[Known]) -> Version:
-    """The version that changes least and has every fix: mostly a patch release of the branch that is installed."""
+    """The smallest upgrade with every fix, mostly a patch release of the installed branch."""
     some = sorted({version for one in found for version in one.fixed if version > found[0].version})
     return next(version for version in some if not any(is_affected(version, one.fixed) for one in found))
 

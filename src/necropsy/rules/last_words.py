@@ -54,14 +54,14 @@ _STDERR, _TEXT = "the end of stderr", "the end of the text"
 
 
 def _was_watched(crash: Crash) -> bool:
-    """The log is what the process wrote. A text that somebody has pasted may go on with words of others."""
+    """The process wrote the log itself; a pasted text may continue with other output."""
     if crash.environment is not None or crash.modules is not None or crash.registers is not None:
         return True
     return crash.pid is not None and crash.exit is not None and crash.exit.text is None
 
 
 def _last_block(tail: str, ending: str | None) -> str:
-    """The last paragraph of ``tail``; ``ending`` is a sentence about the end itself, not of the program."""
+    """``ending``: a sentence about the end itself, which the program did not write."""
     lines = [line.rstrip("\r").rsplit("\r", 1)[-1].rstrip()[:_LONGEST_LINE] for line in tail.splitlines()]
     ends = frozenset({ending.strip()} if ending else ())
     paragraphs = 0
@@ -81,7 +81,7 @@ def _last_block(tail: str, ending: str | None) -> str:
 
 
 def _last_message(block: list[str]) -> list[str]:
-    """The last message of a paragraph: from the last line on that has a time stamp, if there is one."""
+    """From the last line with a time stamp, if there is one."""
     if len(block) <= _MOST_LINES and not any(map(_TIMESTAMPED.match, block)):
         return block
     stamped = next((at for at in range(len(block) - 1, -1, -1) if _TIMESTAMPED.match(block[at])), None)

@@ -1,8 +1,4 @@
-"""Which of several possible causes is likelier: by the library that the process was in, and by what the text says besides.
-
-A verdict that leaves the cause open lists what it can have been. The order of that list is the frequency of the causes among
-all ends of the kind; what was seen of this one end counts for more. The facts are in ``data/likelier.toml``.
-"""
+"""Reorders possible causes, given by frequency, by evidence of this crash; the facts are in ``data/likelier.toml``."""
 
 from __future__ import annotations
 
@@ -37,10 +33,7 @@ _LOADS = Possibility(
 
 
 def with_likelier_causes(diagnosis: Diagnosis, crash: Crash) -> Diagnosis:
-    """The diagnosis with its possible causes in the order that this crash makes likely, and what says so as evidence.
-
-    One that is not open stays as it is: a verdict that was observed needs no list.
-    """
+    """Order an open diagnosis's possible causes by this crash, and add the evidence; others stay unchanged."""
     if not _is_open(diagnosis, crash):
         return diagnosis
     listed = diagnosis.possible or (causes_of(crash) if diagnosis.rule in _ACCESSES else ())
@@ -70,7 +63,7 @@ def _is_open(diagnosis: Diagnosis, crash: Crash) -> bool:
 
 @dataclass(frozen=True)
 class _Row:
-    """What speaks for some causes. ``fits``: a cause that the list must hold already, else this says nothing of such an end."""
+    """Evidence for some causes. ``fits``: causes of which the list must have one; otherwise the row does not apply."""
 
     seen: Evidence
     causes: tuple[Possibility, ...]
@@ -82,7 +75,7 @@ _CONFLICT = "conflicting-libraries"
 
 
 def _of_module(crash: Crash) -> Iterator[_Row]:
-    """The library of the innermost frame, where only that is known of the place."""
+    """The library of the innermost frame, if nothing else is known of it."""
     frame = next(iter(frames_of(crash)), None)
     if frame is None or frame.module is None:
         return
@@ -118,7 +111,7 @@ def _of_text(crash: Crash) -> Iterator[_Row]:
 
 
 def _last_import(text: str) -> re.Match[str] | None:
-    """An import on one of the last lines: what came of it is the end."""
+    """An import on one of the last lines; its outcome is the end."""
     start = len(text)
     for _ in range(_LAST_LINES):
         start = text.rfind("\n", 0, max(start, 0))
@@ -126,7 +119,7 @@ def _last_import(text: str) -> re.Match[str] | None:
 
 
 def _used(text: str, packages: Iterable[str]) -> list[str]:
-    """Those of the packages that the text shows in use: imported, installed with a version, or by a file of theirs."""
+    """Packages that the text shows as imported, installed with a version, or by one of their files."""
     found = []
     for name in packages:
         word = re.escape(name)
@@ -148,7 +141,7 @@ def _causes(row: dict[str, Any]) -> tuple[Possibility, ...]:
 
 
 def _once(*lists: Iterable[Possibility]) -> Iterator[Possibility]:
-    """All causes in this order, each rule once; those without a rule as they are."""
+    """Each rule once, in order; causes without a rule are kept."""
     seen: set[str] = set()
     for one in chain.from_iterable(lists):
         if one.rule is None or one.rule not in seen:

@@ -16,14 +16,14 @@ _NOT_STARTED = {"0xC0000135", "0xC0000138", "0xC0000139", "0xC000007B", "0xC0000
 
 
 def _refused_to_start(crash: Crash, text: str) -> bool:
-    """The loader of Windows or macOS said ``text`` as the reason why it ended the program."""
+    """The loader of Windows or macOS gave ``text`` as its reason to end the program."""
     said = next((one for one in crash.messages or () if one.text == text and "loader" in one.fields), None)
     status = crash.exit.ntstatus if crash.exit is not None else None
     return said is not None and (status is None or status.value in _NOT_STARTED)
 
 
 def _did_not_start(crash: Crash) -> bool:
-    """It ended as programs do that the loader refused: macOS' loader aborts, Windows' has statuses of its own."""
+    """It ended as if rejected by the loader: macOS aborts, Windows has dedicated statuses."""
     end = crash.exit
     if end is None:
         return False
@@ -31,10 +31,10 @@ def _did_not_start(crash: Crash) -> bool:
 
 
 def ended_by(crash: Crash, text: str) -> Confidence | None:
-    """How sure it is that the linker's complaint ``text`` ended the program; None where it surely did not.
+    """How certain it is that the linker's complaint ``text`` ended the program; None if it certainly did not.
 
-    Programs try to load optional libraries and live without them: only the exception that ended it counts, or, with no
-    Python in sight, an exit code of 127 as the linker itself gives it.
+    Programs survive missing optional libraries: only the exception that ended it counts, or, without Python, the
+    linker's exit code 127.
     """
     load = next((one for one in crash.messages or () if one.text == text and failed_loads.is_failed_load(one)), None)
     if load is not None:
@@ -60,7 +60,7 @@ _SAYS_MORE = ("check-failed", "non-ok-status", "assertion", "python-fatal", "cpp
 
 
 def _ended_by_load(crash: Crash, load: Message) -> Confidence | None:
-    """Of a load that was seen to fail: as sure as the program's own words, or, without any, that it came last."""
+    """For an observed failed load: as certain as the program's own message, or that the load came last."""
     grades = [grade for one in failed_loads.told_of(crash, load) if (grade := ended_by(crash, one.text)) is not None]
     if grades:
         return min(grades, key=_ORDER.index)
@@ -79,7 +79,7 @@ _WRAPPED = ("ImportError", "ModuleNotFoundError", "NameError", "AttributeError",
 
 
 def _failed_before(crash: Crash, text: str) -> bool:
-    """An earlier traceback, which the program printed and went on from, ended with the linker's ``text``."""
+    """An earlier, survived traceback in the output ended with ``text``."""
     tracebacks = messages(crash, "python-traceback")
     last = tracebacks[-1].fields.get("exception", "").rsplit(".", 1)[-1]
     earlier = [one.fields.get("text", "") for one in tracebacks[:-1]]
@@ -97,10 +97,7 @@ NO_PAGE_FILE = 1455
 
 
 def windows_error(message: Message) -> int | None:
-    """The number of Windows' error that a loader's message tells: as a number, or in Windows' words of any language.
-
-    Negative numbers and those above 0xFFFF are statuses, given as they are.
-    """
+    """The Windows error in a loader message, as a number or translated text; statuses (negative, > 0xFFFF) are kept."""
     code = message.fields.get("code", "")
     if code:
         return int(code, 0)

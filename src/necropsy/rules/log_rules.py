@@ -8,16 +8,16 @@ from necropsy.rules.aborts import CPP_EXCEPTIONS, FAST_FAIL, aborted, may_have_a
 from necropsy.rules.culprit import culprit_of
 from necropsy.rules.loading import ended_by
 from necropsy.rules.python import ended_by_exception, exited_badly, last_traceback, python_culprit
-from necropsy.rules.windows import status_of
+from necropsy.rules.windows_loader import status_of
 
 _OF_THE_LINKER = ("undefined-symbol", "static-tls", "missing-library", "bad-library-file", "symbol-version")
 
 
 def told_of_the_end(crash: Crash, message: Message, *, decisive: bool = True) -> Confidence | None:
-    """How sure it is that the trouble which ``message`` tells of ended the program; None where it surely did not.
+    """How certain it is that the trouble in ``message`` ended the program; None if it certainly did not.
 
-    The exception that nobody caught, or the line with which the program aborted, is decisive. ``decisive`` is False for
-    messages that programs usually survive: then an end that does not quote them is no reason to believe them.
+    The uncaught exception, or the line with which the program aborted, is decisive. ``decisive`` is False for messages
+    that programs usually survive: they only count if the end quotes them.
     """
     fault = crash.fault
     if stack_exhausted(crash) or (crash.stop_request is not None and not decisive):
@@ -61,7 +61,6 @@ def may_be_windows_abort(crash: Crash) -> bool:
 
 
 def _is_check(crash: Crash, message: Message) -> bool:
-    """The message is in the very line of a failed CHECK."""
     return any(
         other.kind in {"check-failed", "non-ok-status"} and (other.line == message.line or message.text in other.text)
         for other in crash.messages or ()

@@ -1,8 +1,8 @@
-"""A fault inside CPython's or NumPy's own machinery: what it worked on was damaged before, by somebody else.
+"""A fault inside CPython's or NumPy's own code: something else damaged its data earlier.
 
-Where the interpreter's own code, reached from Python, meets an address that is not there, nothing on the stack has done
-it. Who may have: native code that was loaded and is not the interpreter's own, or the interpreter itself where there is
-none. A function of Python's that native code called with a null pointer is no such case: there the caller is at hand.
+If interpreter code reached from Python meets an invalid address, nothing on the stack did it. Suspects are loaded
+native libraries outside the interpreter, or the interpreter itself if there are none. A Python API function that native
+code called with a null pointer is not such a case: there the caller is known.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def of_numpy(crash: Crash) -> Machinery | None:
 
 
 def _fault(crash: Crash) -> BadAccess | None:
-    """The access that faulted, or the jump; None for what is neither, and for a full stack."""
+    """None for neither an access nor a jump, and for a full stack."""
     fault = crash.fault
     if fault is None or not real_fault(crash) or stack_exhausted(crash):
         return None
@@ -111,7 +111,7 @@ def _fault(crash: Crash) -> BadAccess | None:
 
 
 def _own_frames(crash: Crash) -> tuple[Frame, ...]:
-    """The frames of Python's core that stand innermost, without what the jump led to and without memcpy and its like."""
+    """Innermost frames of Python's core, without the jump's target and without memcpy and similar."""
     frames = frames_of(crash)
     if jumped_to(crash) is not None and frames and frames[0].function is None:
         frames = frames[1:]
@@ -130,7 +130,7 @@ def _is_inlined(frame: Frame, caller: Frame) -> bool:
 
 
 def _without_helpers(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
-    """The frames from the first on that is not memcpy, strlen or the like; these have no names in a stripped libc."""
+    """Skip leading memcpy, strlen and similar, which have no names in a stripped libc."""
     for position, frame in enumerate(frames[:3]):
         of_libc = noise_of_module(frame) and not is_interpreter(frame) and frame.found_by not in {"scan", "text"}
         if not (noise(frame) == "string" or (of_libc and frame.function is None)):
@@ -139,12 +139,12 @@ def _without_helpers(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
 
 
 def _is_core(frame: Frame) -> bool:
-    """The frame is of libpython or the executable; not of ctypes, and not of an extension of the standard library."""
+    """Part of libpython or the executable; not ctypes or an extension of the standard library."""
     return is_interpreter(frame) and not _FOREIGN_CALLS.match(file_name(frame.module or ""))
 
 
 def _caller(crash: Crash, run: tuple[Frame, ...]) -> Frame | None:
-    """The frame that called Python's own functions, where it is not the interpreter's loop."""
+    """The caller of Python's own functions, if it is not the interpreter loop."""
     frames = frames_of(crash)
     if any(is_loop(one) for one in run):
         return None
@@ -169,10 +169,7 @@ class Suspect:
 
 
 def suspects(crash: Crash) -> tuple[Suspect, ...] | None:
-    """What was loaded that is neither the interpreter's nor the system's: those on the stack first, then the user's own.
-
-    None where it is not known what was loaded.
-    """
+    """Loaded code outside the interpreter and the system: on the stack first, then the user's own; None if unknown."""
     if crash.modules is None:
         return None
     owners = Owners(crash)
@@ -201,12 +198,12 @@ def suspects(crash: Crash) -> tuple[Suspect, ...] | None:
 
 
 def _is_code(name: str) -> bool:
-    """The program itself and what a preload brought are code; a data file that is mapped is none."""
+    """The program itself and preloaded libraries, but not mapped data files."""
     return bool(re.search(r"\.(?:so|pyd|dll|dylib)(?:\.|$)", name, re.IGNORECASE)) or "." not in name
 
 
 def _on_stack(crash: Crash, owners: Owners) -> set[str]:
-    """Modules whose frames stand on the stack, and packages whose Python code does."""
+    """Modules with frames on the stack, and packages with Python code there."""
     thread = crash.crashed_thread
     if thread is None:
         return set()

@@ -1,7 +1,7 @@
-"""The environment of a dead process, as far as its crash shows it: the libraries that were mapped, variables, limits.
+"""The environment of a dead process as shown by its crash: mapped libraries, variables, limits.
 
-Nothing is read here: rules on environments are asked about what was recorded when the process died. A part that only
-files could tell (what packages require, which files they own) is missing, and rules that need it are not asked.
+Nothing is read here. Parts that only files have (requirements, file ownership) are missing, and rules that need them
+are not asked.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def environment_of(crash: Crash) -> Environment | None:
 
 
 def _interpreter(paths: list[str]) -> str:
-    """The interpreter to install packages for: the file that was mapped may be one that virtual environments share."""
+    """The interpreter to install packages for; virtual environments may share the mapped file."""
     for one in paths:
         match = _SITE.match(one)
         if match is not None and match["kind"] == "site":
@@ -62,7 +62,6 @@ def _distributions(modules: tuple[Module, ...]) -> Iterator[Distribution]:
 
 
 def _library(one: Module, facts: Library | None) -> Library:
-    """The module as a library, with what was read of its file."""
     known = facts or Library(path=one.path)
     return msgspec.structs.replace(
         known,
@@ -73,11 +72,7 @@ def _library(one: Module, facts: Library | None) -> Library:
 
 
 def _preload(known: Environment, modules: tuple[Module, ...]) -> tuple[Preload, ...]:
-    """The entries of LD_PRELOAD that were loaded.
-
-    A file is mapped under its own name, and an entry may be a link to it: they agree up to the version. Whether another
-    entry was refused, or has an unlike name, is not known.
-    """
+    """Loaded entries of LD_PRELOAD; an entry may link to the mapped file, so names must agree up to the version."""
     found = []
     for entry in (known.variables or {}).get("LD_PRELOAD", "").replace(":", " ").split():
         stem = file_name(entry).partition(".so")[0]

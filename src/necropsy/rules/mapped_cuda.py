@@ -1,7 +1,6 @@
-"""CUDA's libraries in a dead process, as the rules on environments know them: what was mapped, and for which framework.
+"""CUDA libraries of a dead process, as the environment rules expect them: what was mapped, and for which framework.
 
-What was not mapped is not known to be missing: libraries are loaded when they are used first. Missing is only what the
-process itself has said that it could not load.
+Libraries are loaded on first use, so only those that the process itself failed to load count as missing.
 """
 
 from __future__ import annotations
@@ -54,14 +53,14 @@ def builds_of(crash: Crash) -> tuple[CudaBuild, ...] | None:
 
 
 def _missing(crash: Crash, mapped: set[str]) -> tuple[str, ...]:
-    """The libraries of CUDA that the process said it could not load."""
+    """Taken from the process's own messages."""
     said = messages(crash, "cudnn-part-missing", "cuda-library", "missing-library")
     names = (file_name(_named(one)) for one in said if not is_of_other_version(one))
     return tuple(dict.fromkeys(name for name in names if _OF_CUDA.fullmatch(name) and name not in mapped))
 
 
 def _named(message: Message) -> str:
-    """The library that was not there: one that was found may ask for it."""
+    """The missing library; an existing one may have required it."""
     inner = _INNER.match(message.fields.get("error", ""))
     return inner["library"] if inner is not None else message.fields.get("library", "")
 
@@ -74,7 +73,7 @@ def _cuda(name: str, version: str) -> str | None:
 
 
 def _cudnn(used: Sequence[Module], missing: Sequence[str], folders: frozenset[str]) -> Cudnn | None:
-    """The one cuDNN that was loaded; None where there was none, or more than one."""
+    """None if there was none, or more than one."""
     whole = [one for one in used if _CUDNN.fullmatch(file_name(one.path))]
     if len(whole) != 1:
         return None
@@ -94,7 +93,7 @@ def _cudnn(used: Sequence[Module], missing: Sequence[str], folders: frozenset[st
 
 
 def _version(one: Module) -> str | None:
-    """By the file's name, or by NVIDIA's package that it is from."""
+    """From the file's name, or NVIDIA's package that contains it."""
     match = _IN_NAME.search(one.path)
     if match is not None:
         return match[1]

@@ -1,7 +1,6 @@
 """Which register of a memory operand was the pointer: ``[rax + rcx*4 + 0x10]`` has a base, an index and a displacement.
 
-A small fault address alone does not make a null pointer, and a large one does not rule it out: what counts is the
-pointer that the address was made from.
+The pointer that the address was made from decides whether it was null, not the size of the address.
 """
 
 from __future__ import annotations
@@ -24,10 +23,7 @@ _FLAGS = 0x7
 
 @dataclass(frozen=True)
 class Pointer:
-    """The pointer of an operand: its register, what that held, and the signed ``offset`` that was added, in bytes.
-
-    ``sure``: no other register of the operand can have been the pointer.
-    """
+    """A register, its value, and the added signed ``offset`` in bytes; ``sure``: no other register can be it."""
 
     register: str
     value: int
@@ -36,10 +32,9 @@ class Pointer:
 
 
 def pointer_in(operand: MemoryOperand, address: int | None) -> Pointer | None:
-    """The pointer from which ``address`` was made; None where the operand names none, or its value is not known.
+    """The pointer from which ``address`` was made; None if the operand has none, or its value is unknown.
 
-    Where base and index are added without a scale, the compiler may have put either of them first: one that looks like
-    an address is the pointer then.
+    If base and index are added without a scale, compilers use either order: the one that looks like an address counts.
     """
     match = _OPERAND.fullmatch(operand.text)
     if match is None or match["base"] in {"rip", "eip"}:

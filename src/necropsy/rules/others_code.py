@@ -1,7 +1,7 @@
-"""Advice for somebody who cannot change the code that died: the culprit belongs to a package or to the framework.
+"""Advice for users who cannot change the code that crashed, because it belongs to a package or framework.
 
-What a rule advises first is mostly for who wrote the function. Its user can look at what was passed to it, work round it,
-take another version, or report it; that comes first here, and what only the authors can do is said to be for them.
+Rules mostly advise the function's authors. Users can check what they pass, work around it, use another version, or
+report it: that comes first, and the rest is marked as the authors' task.
 """
 
 from __future__ import annotations
@@ -97,10 +97,7 @@ _EVALUATES = re.compile(r"_Py(?:Eval|Frame|Function|Object_Call)|PyEval_|Py_Run"
 
 
 def _with_callers_advice(diagnosis: Diagnosis, culprit: Culprit, text: str) -> Diagnosis:
-    """A function of Python or of the C library has no bug that its user could mend: the call is to look at.
-
-    The interpreter's own loop is not called with anything that a line of Python passes.
-    """
+    """Users cannot fix the C library or Python, so the advice is on the call; the interpreter loop has no arguments."""
     place, function = culprit.python, culprit.function
     if diagnosis.rule not in _OF_ARGUMENTS or place is None or culprit.nearest:
         return diagnosis

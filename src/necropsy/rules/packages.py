@@ -42,7 +42,7 @@ _COMPARE = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operato
 
 
 def _meets_plainly(installed: str, specifier: str) -> bool | None:
-    """The same for plain numbers and their bounds, as nearly all are; None where it takes more."""
+    """Handles plain numbers and bounds, the usual case; None if it takes more."""
     bounds = [_BOUND.fullmatch(part) for part in specifier.split(",")]
     if re.fullmatch(r"\d+(?:\.\d+)*", installed) is None or None in bounds:
         return None
@@ -90,7 +90,7 @@ def together(environment: Environment, name: str, *more: str) -> str:
 
 
 def _strictest(parts: Iterable[str]) -> list[str]:
-    """Without lower bounds below another lower bound, and upper bounds above another one."""
+    """Drop lower and upper bounds implied by other ones."""
     found: dict[str, tuple[Version, str]] = {}
     others: list[str] = []
     for part in parts:
@@ -143,10 +143,7 @@ def upgrade(environment: Environment, names: Iterable[str], text: str, *, like: 
 def install(
     environment: Environment, what: str, text: str, *, like: Distribution | None = None, force: bool = False
 ) -> Fix:
-    """Install ``what`` (``numpy<2``) with the tool that has installed ``like``, for the interpreter in question.
-
-    ``force``: even where that version is there already.
-    """
+    """Install ``what`` (``numpy<2``) with the tool that installed ``like``; ``force``: even if it is installed."""
     return Fix(text=text, command=command(environment, _install(environment, what, like, force=force)))
 
 
@@ -169,7 +166,7 @@ _SPECIFIED = re.compile(r"(?P<name>[\w.-]+?)(?:\[[^\]]*\])?(?P<rest>[<>=!~].*)?"
 
 
 def _for_conda(environment: Environment, what: str) -> str:
-    """A requirement in conda's words: its own name of the package, and no extras, which it does not know."""
+    """Conda's own package names, without extras, which it does not know."""
     match = _SPECIFIED.fullmatch(what)
     if match is None:
         return what
@@ -231,9 +228,9 @@ def uninstall(environment: Environment, *names: str) -> str:
 
 
 def _pip(environment: Environment, executable: str) -> list[str]:
-    """pip, as the interpreter has it; else the one on PATH, which serves other interpreters since 22.3.
+    """The interpreter's pip, or the one on PATH, which serves other interpreters since 22.3.
 
-    Of a process that died only those packages are known that libraries were loaded from: pip is none of these.
+    For a dead process, only packages of loaded libraries are known, and pip is not among them.
     """
     if environment.distributions is not None and not environment.mapped and environment.distribution("pip") is None:
         return ["pip", "--python", executable]

@@ -1,7 +1,6 @@
 """Rules of other packages: entry points in the group ``necropsy.rules``, each the name of a ``Rule`` on crashes.
 
-A package that cannot be loaded, or whose rule is not sound, must not cost a report. In its place stands a rule that
-fails whenever it is asked, so that each report has a gap that says why.
+A package that cannot be loaded, or whose rule is invalid, is replaced by a rule that fails: each report has a gap.
 """
 
 from __future__ import annotations
@@ -93,19 +92,14 @@ def _of_group(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _checked(name: str, rule: object, taken: Collection[str]) -> Rule[Crash]:
-    """The same rule.
-
-    Raises:
-        RuleError: it is not a rule on crashes that can be asked.
-
-    """
+    """Raises ``RuleError`` if it is not a usable rule on crashes."""
     if not isinstance(rule, Rule):
         raise RuleError(f"it is a {type(rule).__name__}, not a necropsy.rule.Rule")
     if rule.name != name or not _NAME.fullmatch(name):
         raise RuleError(f"the rule is called {rule.name!r}; it needs the name of its entry point, in lower-case words")
     if name in taken:
         raise RuleError("there is another rule of this name")
-    if rule.subject is not Crash:
+    if rule.subject not in {None, Crash}:
         raise RuleError("only rules on necropsy.model.Crash can be added")
     parts = {field.name for field in msgspec.structs.fields(Crash)} | _OF_THREAD
     if unknown := set(rule.needs) - parts:
@@ -117,7 +111,7 @@ def _checked(name: str, rule: object, taken: Collection[str]) -> Rule[Crash]:
 
 
 def _guarded(rule: Rule[Crash]) -> Rule[Crash]:
-    """The same rule, whose finding is sure to fit into a document; its experiments are not made."""
+    """Check that findings fit into a document; experiments are not made."""
     ask: Callable[[Crash], Any] = rule.match
 
     def match(crash: Crash) -> Finding | None:
@@ -140,7 +134,7 @@ def _stand_in(name: str, problem: str) -> Rule[Crash]:
         raise RuleError(problem)
 
     page = f"This rule cannot be used: {problem}"
-    return Rule(name=name, subject=Crash, title="A rule that cannot be used", match=match, page=page, hit="", miss="")
+    return Rule(match, name=name, title="A rule that cannot be used", page=page)
 
 
 def _told(error: BaseException) -> str:

@@ -85,10 +85,10 @@ def near_null(access: BadAccess) -> bool:
 
 
 def is_null(crash: Crash, access: BadAccess) -> bool:
-    """A null pointer was used, with or without an offset or an index.
+    """Whether a null pointer was used, with or without an offset or an index.
 
-    Where the instruction is known, its pointer register must have been null. Functions of the C library get pointers to
-    members: there a small one is null with the member's offset. Where no register is known, a small address is enough.
+    If the instruction is known, its pointer register must have been null; in C library functions a small pointer is
+    null plus a member's offset. Without known registers, a small address is enough.
     """
     if not access.given or access.address is None:
         return False
@@ -160,10 +160,7 @@ def causes_of_small_number(crash: Crash, access: BadAccess) -> tuple[Possibility
 
 
 def null_arguments(crash: Crash) -> tuple[Frame, tuple[str, ...]] | None:
-    """The innermost function of the program and those of its arguments that a debugger printed as null.
-
-    Only where nobody told the address: a debugger's text often leaves it out, but shows what the function was given.
-    """
+    """The innermost function with its arguments printed as null by a debugger, which often omits the address."""
     fault = crash.fault
     if fault is None or fault.address is not None or fault.code is not None:
         return None
@@ -294,9 +291,9 @@ def how_sure(crash: Crash, access: BadAccess) -> Confidence:
 
 @dataclass(frozen=True)
 class Doer:
-    """Who made the access, in words: ``name`` is the subject of the sentence and ``besides`` its end.
+    """The code that made the access: ``name`` is the sentence's subject, ``besides`` its end.
 
-    ``advice`` is the first piece of advice where it must not be about the function that is named.
+    ``advice`` is the first piece of advice if it is not about the named function.
     """
 
     name: str
@@ -334,7 +331,7 @@ _JVM_INTERFACE = re.compile(r"(?:jni|checked_jni|JVM)_\w+$")
 
 
 def _called_by_native(frames: tuple[Frame, ...], culprit: Culprit | None) -> Doer | None:
-    """Native code called the Java virtual machine through JNI, which does not check what it is given."""
+    """Native code called the Java virtual machine through JNI, which does not check its arguments."""
     inside = list(itertools.takewhile(lambda one: file_name(one.module or "").startswith("libjvm."), frames))
     entry, caller = (inside[-1], frames[len(inside)]) if 0 < len(inside) < len(frames) else (None, None)
     if entry is None or caller is None or caller.function is None or caller.module is None:
@@ -352,7 +349,7 @@ def _called_by_native(frames: tuple[Frame, ...], culprit: Culprit | None) -> Doe
 
 
 def _is_called_by_ctypes(culprit: Culprit, frames: tuple[Frame, ...]) -> bool:
-    """What died is ctypes' own or Python's, and ctypes was told to do it."""
+    """The crash is in ctypes or Python, and ctypes called it."""
     at = next((index for index, one in enumerate(frames) if one.function == culprit.function), None)
     if at is None or not is_interpreter(frames[at]):
         return False
@@ -361,7 +358,7 @@ def _is_called_by_ctypes(culprit: Culprit, frames: tuple[Frame, ...]) -> bool:
 
 
 def _told_place(crash: Crash) -> Found:
-    """The innermost frame of a text, where it is the system's or Python's own: then it is nobody's name in the verdict."""
+    """A text's innermost frame if it is the system's or Python's, which no verdict names."""
     frame = next(iter(frames_of(crash)), None)
     if frame is None or frame.found_by != "text" or not (frame.function or frame.module):
         return ()

@@ -16,7 +16,7 @@ def last_traceback(crash: Crash) -> Message | None:
 
 
 def _raised(crash: Crash) -> list[Message]:
-    """The tracebacks of exceptions with which Python did not go on: those in ``__del__`` it prints and ignores."""
+    """Tracebacks that ended Python; exceptions in ``__del__`` are printed and ignored."""
     return [message for message in messages(crash, "python-traceback") if "ignored" not in message.fields]
 
 
@@ -31,10 +31,7 @@ _TOLD_OF_ANOTHER = re.compile(
 
 
 def own_traceback(crash: Crash) -> Message | None:
-    """The last traceback in which a process speaks of itself, not of the end of another one.
-
-    Where there is none of the kind, and it is not known how that other one ended, the exception is all that there is.
-    """
+    """The last traceback about the process itself, or about another one whose end is unknown."""
     found = _raised(crash)
     own = [message for message in found if not tells_of_another(message)]
     if own or not found:
@@ -80,7 +77,7 @@ _PARSES = re.compile(r"\b(?:eval|exec|compile|literal_eval|ast\.parse|import_mod
 
 
 def at_the_parsers_limit(crash: Crash) -> bool:
-    """A MemoryError without words at a line that parses source: CPython's parser raises it where code is nested too deeply.
+    """Whether a MemoryError without a message is at a line that parses source: CPython's parser hit its nesting limit.
 
     Until 3.11 (``Parser/pegen.c``, MAXSTACK: 6,000 levels); later versions say so in the message.
     """

@@ -1,17 +1,21 @@
 """Which findings on the environment of a dead process could explain its death.
 
-A broken environment is not the cause of each death in it. Which finding may explain what is in the tables below, by
-the names of the rules: a finding that says why the verdict holds (``SAME``); one on a library, where that library is at
-fault (``AT_FAULT``); one on a variable that the process's own words name (``SETTINGS``). Rules that are in none of these
-tables are not asked about a death. A name may stand here before there is a rule of that name.
+A broken environment is not the cause of each death in it. Which finding may explain what is in the tables below, by the
+names of the rules: a finding that says why the verdict holds (``SAME``); one on a library, where that library is at
+fault (``AT_FAULT``); one on a variable that the process's own words name (``SETTINGS``). Rules that are in none of
+these tables are not asked about a death. A name may stand here before there is a rule of that name.
 """
 
 from __future__ import annotations
 
 import re
+import shlex
+from collections.abc import Iterator
+from typing import Any
 
+from necropsy.data import table
 from necropsy.frame_filter import file_name, is_interpreter, is_system
-from necropsy.model import Crash, Diagnosis, Environment
+from necropsy.model import Crash, Diagnosis, Environment, Evidence, Fix
 from necropsy.predicates import frames_of
 from necropsy.rule import Finding
 
@@ -95,10 +99,7 @@ def explains(rule: str, finding: Finding, crash: Crash, environment: Environment
 
 
 def at_fault(crash: Crash, verdict: Diagnosis) -> tuple[str, ...]:
-    """Paths of the library that the death is blamed on, or that the thread died in, and of the one that called it.
-
-    What the C library, the C++ library and the interpreter did on behalf of others does not count.
-    """
+    """Paths of the blamed or crashed library and its caller, except the C and C++ libraries and the interpreter."""
     modules = crash.modules or ()
     found: list[str] = []
     blamed = verdict.culprit.module if verdict.culprit is not None and not verdict.culprit.nearest else None
@@ -117,9 +118,9 @@ def at_fault(crash: Crash, verdict: Diagnosis) -> tuple[str, ...]:
 
 
 def _is_on(paths: tuple[str, ...], texts: tuple[str, ...], environment: Environment, about: frozenset[str]) -> bool:
-    """The finding is on the first of ``paths``, or on a package that brings it.
+    """The finding is on the first of ``paths``, or on a package that contains it.
 
-    A package that others were built for (it is what the finding is about) is at fault only where one of these called it.
+    A package that others were built for (the finding's subject) is at fault only if one of these called it.
     """
     owners = {one.path: one.distribution for one in environment.libraries or ()}
     for path in paths:
@@ -137,6 +138,34 @@ def _variables(crash: Crash) -> set[str]:
 
 
 def _named_variables(crash: Crash, verdict: Diagnosis) -> set[str]:
-    """The variables that were set and that the words which the verdict quotes name."""
+    """The set variables that the quoted messages name."""
     words = "\n".join(one.seen for one in verdict.evidence)
     return _variables(crash) & set(_VARIABLE.findall(words))
+
+
+def known(environment: Environment) -> Iterator[tuple[dict[str, Any], str]]:
+    """The rows of the table whose variable is set, each with its value; an empty value counts as not set."""
+    for row in table("variables.toml")["variable"]:
+        value = (environment.variables or {}).get(row["name"], "")
+        if value.strip():
+            yield row, value
+
+
+def fits(pattern: str, value: str, row: dict[str, Any]) -> bool:
+    """The pattern matches the whole value."""
+    return re.fullmatch(pattern, value, 0 if row.get("exact") else re.IGNORECASE) is not None
+
+
+def evidence(name: str, value: str) -> Evidence:
+    """The variable as it is set. Only for variables of the table: none of them holds a secret."""
+    return Evidence(claim="the variable", seen=f"{name}={value}", where="environment")
+
+
+def unset(name: str, text: str) -> Fix:
+    """Take it out of the shell's environment."""
+    return Fix(text=text, command=f"unset {name}")
+
+
+def export(name: str, value: str, text: str) -> Fix:
+    """Give it another value."""
+    return Fix(text=text, command=f"export {name}={shlex.quote(value)}")

@@ -1,7 +1,4 @@
-"""Functions by which a library says something and then ends the program: their names alone tell who gave up, and how.
-
-They are exported, so that a stripped library has them too, and they say it where stderr was not read.
-"""
+"""Functions that report and end the program; being exported, they name the cause even in stripped libraries."""
 
 from __future__ import annotations
 

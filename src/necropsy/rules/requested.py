@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from necropsy.model import Confidence, Crash, Culprit, Evidence, Fix, StopRequest
-from necropsy.predicates import SIGNALS, died_by, name_of, process_in_words, signal_of
+from necropsy.model import Confidence, Crash, Culprit, Evidence, Fix, Frame, Stack, StopRequest
+from necropsy.predicates import SIGNALS, died_by, name_of, on_windows, process_in_words, signal_of
 from necropsy.rule import Finding, Found
 from necropsy.rules.culprit import own_place, spell
 from necropsy.rules.standing import all_wait_for_locks, culprit, doing, in_order, stands
@@ -128,3 +128,33 @@ def _fixes(crash: Crash, asked: StopRequest) -> tuple[Fix, ...]:
         Fix(text=f"{look}: was it slow there, or did it hang? If it only needs longer, raise the sender's time limit."),
         Fix(text=f"Save the work on {asked.signal} (`signal.signal`), and resume from the last checkpoint."),
     )
+
+
+# How much stack one call asked for, where Windows ended it amid of asking.
+#
+# A function with a frame of a page or more calls ``__chkstk`` first (MinGW: ``___chkstk_ms``), which touches the pages of
+# the frame one by one from above, so that the guard page is hit in order (Microsoft Learn, *Prolog and epilog*; GCC's
+# ``libgcc/config/i386/cygwin.S``). The stack pointer is moved afterwards.
+_FAR = 64 << 10
+"""Bytes below the stack pointer: what pushes and small frames touch is nearer."""
+_IMPOSSIBLE = 1 << 40
+"""Bytes: no stack is so large, so that the register held something else."""
+
+
+def asked_at_once(crash: Crash, stack: Stack, largest: Frame | None) -> int | None:
+    """Bytes that one call requested on Windows, if the touched page is far below the stack pointer.
+
+    None if a frame gives them, or the page is near. MinGW's helper keeps the remaining bytes in rax, Microsoft's all of
+    them; for other instructions only the distance is known.
+    """
+    address, pointer = crash.fault.address if crash.fault is not None else None, stack.pointer
+    if address is None or pointer is None or pointer - address < _FAR or not on_windows(crash):
+        return None
+    text = crash.instruction.text if crash.instruction is not None else None
+    told = (crash.registers or {}).get("rax", 0)
+    if text == "or qword ptr [rcx], 0":
+        told += pointer - address
+    elif text not in {"mov byte ptr [r11], 0", "test byte ptr [r11], r11b"}:
+        told = 0
+    asked = told if pointer - address <= told < _IMPOSSIBLE else pointer - address
+    return asked if largest is None or (largest.stack_bytes or 0) < asked else None

@@ -20,10 +20,10 @@ _SPOILS = ("heap-buffer-overflow", "heap-use-after-free", "double-free", "bad-fr
 
 
 def sanitizer_report(crash: Crash, wanted: Callable[[Message], bool]) -> tuple[Message, Confidence] | None:
-    """The report that counts of those that ``wanted`` accepts, and how sure it is that it ended the program.
+    """The decisive report accepted by ``wanted``, and how certain it is that it ended the program.
 
-    Address, leak and memory sanitizer end the program with their report (exit code 1, 23, 86, or an abort): the last
-    one counts. The others go on unless they are told to halt: the first one that spoils memory is the cause.
+    Address, leak and memory sanitizers end the program with their report (exit code 1, 23, 86, or an abort): the last
+    one counts. The others usually go on: the first one that damages memory is the cause.
     """
     found = [message for message in messages(crash, "sanitizer") if wanted(message)]
     if not found or (crash.exit is not None and crash.exit.kind == "exited" and crash.exit.code == 0):

@@ -1,8 +1,7 @@
 """The end of a program: what still runs when the work is done, and what skips it.
 
-Python ends in this order (Python/pylifecycle.c, ``Py_FinalizeEx``): threads are waited for, functions of the module
-``atexit`` are called, the last first, modules are taken apart. Then ``exit`` of the C library calls what was registered
-for the end: functions of ``atexit(3)``, destructors of static objects. No Python is left for these.
+Python's order (Python/pylifecycle.c, ``Py_FinalizeEx``): join threads, call ``atexit`` functions in reverse, take
+modules apart. Then the C library's ``exit`` calls ``atexit(3)`` functions and static destructors, without Python.
 """
 
 from __future__ import annotations
@@ -40,10 +39,7 @@ _SKIPS = "atexit.register(lambda: (sys.stdout.flush(), sys.stderr.flush(), os._e
 
 
 def of_ending(crash: Crash, *, proves: bool = False) -> tuple[Proposal, ...]:
-    """What dies at the end lives where the end is skipped: all that the program is for has been done by then.
-
-    ``proves``: the diagnosis says that what is called then must not be.
-    """
+    """Skip the end, so that a crash there disappears; ``proves``: it must not run at the end at all."""
     if not after_python(crash) and not while_ending(crash):
         return ()
     return (

@@ -67,7 +67,7 @@ def bigger_stack(overflow: Overflow, at_least: int = 0) -> tuple[Fix, ...]:
 
 
 def _on_windows(overflow: Overflow, wanted: int, room: str, caution: str) -> tuple[Fix, ...]:
-    """On Windows: a thread of Python's with a size of its own, or a copy of the executable with another header."""
+    """A Python thread with its own size, or a copy of the executable with another header."""
     python = _runs_python(overflow) and (overflow.main or _made_by_python(overflow) is not False)
     program, reserve = program_of(overflow.crash), overflow.crash.stack_reserve
     on_thread = Fix(
@@ -94,7 +94,7 @@ def _on_windows(overflow: Overflow, wanted: int, room: str, caution: str) -> tup
 
 
 def _runs_python(overflow: Overflow) -> bool:
-    """The program is a Python, or has one in it; true where neither is known."""
+    """True if it is unknown."""
     modules = overflow.crash.modules
     if modules is None:
         return program_of(overflow.crash).lower().startswith("python")
@@ -102,7 +102,7 @@ def _runs_python(overflow: Overflow) -> bool:
 
 
 def _has_default(overflow: Overflow) -> bool | None:
-    """The thread's stack is as large as the executable's header asks, so it named none; None where that is not known."""
+    """The stack has the size in the executable's header, so none was given; None if unknown."""
     reserve = overflow.crash.stack_reserve
     if reserve is None or overflow.size is None:
         return None
@@ -114,7 +114,7 @@ _GRANULARITY = 64 * 1024
 
 
 def _made_by_python(overflow: Overflow) -> bool | None:
-    """Python's ``threading`` started the thread; None where its Python frames are unknown."""
+    """By ``threading``; None if its Python frames are unknown."""
     python = overflow.thread.python
     if python is None:
         return None
@@ -122,7 +122,7 @@ def _made_by_python(overflow: Overflow) -> bool | None:
 
 
 def _follows_limit(overflow: Overflow) -> bool | None:
-    """The thread has the size of RLIMIT_STACK, so it named none; None where the limit is unknown."""
+    """The thread has RLIMIT_STACK's size, so none was given; None if the limit is unknown."""
     environment = overflow.crash.environment
     limit = (environment.limits or {}).get("RLIMIT_STACK") if environment else None
     if limit is None or overflow.size is None:
@@ -132,5 +132,5 @@ def _follows_limit(overflow: Overflow) -> bool | None:
 
 
 def _round(octets: int) -> int:
-    """Up to a power of two, at most 1 GiB: what the kernel and threading.stack_size take everywhere."""
+    """Up to a power of two, at most 1 GiB, which the kernel and threading.stack_size accept everywhere."""
     return min(1 << 30, 1 << (octets - 1).bit_length())

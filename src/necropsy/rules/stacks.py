@@ -9,8 +9,8 @@ The decision is about the mechanism, in this order:
   and nothing repeats often enough to blame it: the same code lives elsewhere.
 
 Where the mechanism is a recursion but its levels are few (less than 200) and the stack is small, the stack is the
-oddity, not the code. On Windows every stack is small beside Linux' 8 MiB: there a recursion that is deep is rivaled by a
-small stack only on a thread that has less than the program's threads have by default.
+oddity, not the code. On Windows every stack is small beside Linux' 8 MiB: there a recursion that is deep is rivaled by
+a small stack only on a thread that has less than the program's threads have by default.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from necropsy.predicates import (
 )
 from necropsy.rule import Found
 from necropsy.rules.culprit import recursive_function
-from necropsy.rules.stack_probes import asked_at_once
+from necropsy.rules.requested import asked_at_once
 from necropsy.rules.wording import count, size
 
 DEFAULT = 8 << 20
@@ -141,10 +141,10 @@ def overflow_of(crash: Crash) -> Overflow | None:
 
 
 def _by_depth(crash: Crash, thread: Thread) -> Overflow | None:
-    """A recursion whose depth a text tells, where nothing is known of the stack itself.
+    """A recursion whose depth a text gives, if the stack itself is unknown.
 
-    A text shows no mappings. But code that is thousands of calls deep in itself, and then touches memory that is not
-    there, has used up its stack; hardly anything else goes so deep.
+    A text shows no mappings, but code that is thousands of calls deep and then touches unmapped memory has almost
+    certainly used up its stack.
     """
     fault, fold = crash.fault, _heaviest(thread)
     unknown = thread.stack is None or thread.stack.guard_hit is None
@@ -167,7 +167,7 @@ def _by_depth(crash: Crash, thread: Thread) -> Overflow | None:
 
 
 def _is_default(crash: Crash, stack: Stack) -> bool:
-    """The stack is not smaller than what the program's threads have by default; true where its size is not known."""
+    """At least the default of the program's threads; true if the size is unknown."""
     return stack.size is None or stack.size >= (crash.stack_reserve or WINDOWS)
 
 
@@ -214,13 +214,13 @@ def _rivals(
 
 
 def _measured(thread: Thread, frame: Frame) -> bool:
-    """The frame's size is known from tables: its caller was found by them."""
+    """Its size comes from unwind tables, which found its caller."""
     caller = next((one for one in thread.frames or () if one.index == frame.index + 1), None)
     return caller is None or caller.found_by not in {"frame-pointer", "scan"}
 
 
 def _share(fold: Fold, thread: Thread, stack: Stack) -> float:
-    """How much of what lay on the stack the recursion took: by bytes, else by frames."""
+    """The recursion's share of the stack, in bytes or else in frames."""
     lay = stack.used or stack.size
     if fold.bytes_per_period and lay:
         return min(1.0, fold.bytes_per_period * fold.times / lay)
@@ -258,7 +258,7 @@ def driver_of(fold: Fold) -> Driver:
 
 
 def _is_python_function(frame: Frame) -> bool:
-    """CPython's own code, by its module or, where that is unknown, by the look of its names."""
+    """By its module, or by the form of its names if that is unknown."""
     if is_interpreter(frame):
         return True
     if frame.module is not None:
@@ -303,7 +303,6 @@ def evidence(overflow: Overflow) -> Found:
 
 
 def _asked_for(overflow: Overflow) -> Found:
-    """What the executable's header asks for, on Windows."""
     reserve = overflow.crash.stack_reserve
     if reserve is None:
         return ()
@@ -361,7 +360,7 @@ _BOTH_ENDS = 512
 
 
 def _crowd(overflow: Overflow) -> Found:
-    """Without a period: how many frames, and which functions stand there most often."""
+    """Without a period: the number of frames and the most frequent functions."""
     total, frames = overflow.thread.frames_total, overflow.thread.frames or ()
     if not total or not frames or total < MANY:
         return ()

@@ -47,7 +47,7 @@ def all_wait_for_locks(crash: Crash) -> int | None:
 
 
 def _what(thread: Thread) -> tuple[str, PythonPlace | None]:
-    """What it does and where, by which the threads of a pool are all the same."""
+    """Activity and place, which are equal for all threads of a pool."""
     return doing(thread), own_place(thread)
 
 
@@ -130,7 +130,7 @@ def _for_python_lock(waits: Wait) -> str:
 
 
 def _nobody_known(waits: Wait) -> str:
-    """Why it is not said who holds a lock of Python's."""
+    """The reason why the owner of a Python lock is not given."""
     if waits.count and waits.lock is not None:
         return " (the thread that holds it is gone: it ended without releasing it, or it was not copied by a fork)"
     if (waits.lock or "").startswith("multiprocessing."):
@@ -139,10 +139,7 @@ def _nobody_known(waits: Wait) -> str:
 
 
 def waits_for_gil(thread: Thread) -> bool:
-    """It is in the function that takes the interpreter's lock, and waits.
-
-    It waits for five milliseconds at a time (``take_gil`` in Python/ceval_gil.c), and may be found between two of them.
-    """
+    """Whether it takes the interpreter's lock, also between waits of 5 ms (``take_gil``, Python/ceval_gil.c)."""
     if thread.waits is None or thread.holds_gil or (thread.waits.ended and not thread.waits.call.startswith("futex")):
         return False
     return any(frame.function and _GIL.fullmatch(bare_name(frame.function)) for frame in (thread.frames or ())[:8])

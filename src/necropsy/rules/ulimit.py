@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from necropsy.model import Environment, Evidence, Fix, Limit, Mount
+from necropsy.model import Crash, Environment, Evidence, Fix, Limit, Mount
+from necropsy.rule import Found
 from necropsy.rules.wording import size
 
 Name = Literal["RLIMIT_STACK", "RLIMIT_AS", "RLIMIT_CORE", "RLIMIT_NPROC", "RLIMIT_NOFILE"]
@@ -65,3 +66,30 @@ def is_container(environment: Environment) -> bool:
 def frameworks(environment: Environment) -> tuple[str, ...]:
     """The frameworks that are installed, whose needs are known."""
     return tuple(one.name for one in environment.distributions or () if one.named)
+
+
+_OF_MEMORY = (
+    ("RLIMIT_AS", "address space", "ulimit -v"),
+    ("RLIMIT_DATA", "data segment", "ulimit -d"),
+)
+
+
+def limits_of(crash: Crash) -> Found:
+    """The limits on memory that the process had; empty where it had none, or where they are not known."""
+    return tuple(
+        Evidence(claim=f"the {what} of the process is limited", seen=f"{size(limit)} ({command})", where=name)
+        for name, what, command, limit in _set(crash)
+    )
+
+
+def told(crash: Crash) -> str:
+    """`` Its data segment is limited to 195 MiB (ulimit -d). An allocation ...``; empty without a limit."""
+    parts = [f"{what} is limited to {size(limit)} ({command})" for _, what, command, limit in _set(crash)]
+    if not parts:
+        return ""
+    return f" Its {' and its '.join(parts)}. An allocation that such a limit refuses gives a null pointer."
+
+
+def _set(crash: Crash) -> list[tuple[str, str, str, int]]:
+    limits = (crash.environment.limits if crash.environment is not None else None) or {}
+    return [(name, what, command, limits[name]) for name, what, command in _OF_MEMORY if limits.get(name, -1) > 0]

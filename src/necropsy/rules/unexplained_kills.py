@@ -1,8 +1,4 @@
-"""A SIGKILL of which the kernel names no sender: what is known of it, what can have sent it, and what to ask for.
-
-Where the control group's counter was read, the kernel's OOM killer either did it, which is a rule of its own, or did not:
-then it is no longer among the causes.
-"""
+"""A SIGKILL without a known sender: what is known, possible senders (the OOM killer unless excluded), what to check."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ _CPYTHON = re.compile(r"cp(\d)(\d+)")
 
 
 def _split(tags: tuple[str, ...]) -> Iterator[tuple[str, str, str]]:
-    """Python, ABI and platform of each tag; compressed sets are taken apart."""
+    """Expands compressed sets."""
     for tag in tags:
         parts = tag.split("-")
         if len(parts) == 3:

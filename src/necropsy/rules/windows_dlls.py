@@ -44,13 +44,13 @@ def _own(environment: Environment) -> tuple[Dll, ...]:
 
 
 def _is_unreached(environment: Environment, one: Dll) -> bool:
-    """It is an extension module, for which PATH is not searched; conda's Python searches it."""
+    """PATH is not searched for extension modules, except by conda's Python."""
     interpreter = environment.interpreter
     return one.path.lower().endswith(".pyd") and (interpreter is None or not interpreter.conda)
 
 
 def _with_extensions(environment: Environment) -> frozenset[str]:
-    """The files that are loaded with extension modules which are no plugins."""
+    """Files loaded with extension modules other than plugins."""
     known = {one.path: one for one in environment.dlls or ()}
     open_ = [one for one in _own(environment) if one.path.lower().endswith(".pyd") and not _is_optional(one)]
     found = {one.path for one in open_}

@@ -1,18 +1,17 @@
-"""The statuses by which Windows' loader gives up. They say what is wrong, and not which library it is.
+"""Windows loader statuses, which say what is wrong but not with which library.
 
-Only a delayed load tells more: the helper that Microsoft's linker puts into a program raises an exception whose record
-points to the names of the DLL and of the function (delayimp.h, ``DelayLoadInfo``).
+Only a delayed load tells more: the linker's helper raises an exception whose record points to the names of the DLL and
+the function (delayimp.h, ``DelayLoadInfo``).
 """
 
 from __future__ import annotations
 
-from necropsy.model import Confidence, Crash, Fix, Message
-from necropsy.predicates import messages, quote
-from necropsy.rule import Finding
+from necropsy.model import Confidence, Crash, Evidence, Fix, Message
+from necropsy.predicates import messages, on_windows, quote
+from necropsy.rule import NOTHING, Finding, Found
 from necropsy.rules import compatibility, quoting
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.exit_causes import causes_of
-from necropsy.rules.windows import ended_with
 from necropsy.rules.wording import who
 
 _NOT_FOUND, _DELAYED, _NOT_FOUND_HRESULT = 0xC0000135, 0xC06D007E, 0x8007007E
@@ -144,3 +143,35 @@ def refused_symbol(crash: Crash) -> Finding | None:
         ),
         possible=causes_of(crash),
     )
+
+
+def status_of(crash: Crash) -> int | None:
+    """The 32-bit status that the process ended with; None where it was none."""
+    status = crash.exit.ntstatus if crash.exit is not None else None
+    return int(status.value, 16) if status is not None else None
+
+
+def ended_with(crash: Crash, *statuses: int, claim: str) -> Found:
+    """The process ended with one of these statuses."""
+    status = crash.exit.ntstatus if crash.exit is not None else None
+    if status is None or int(status.value, 16) not in statuses:
+        return NOTHING
+    seen = f"{status.value} ({status.signed})" + (f", {status.name}" if status.name else "")
+    where = "exit status" if crash.crashed_thread is None else "exception record"
+    return (Evidence(claim=claim, seen=seen, where=where),)
+
+
+def sanitizer_of(crash: Crash) -> str:
+    """How native code is built with AddressSanitizer where it died: Microsoft's compiler has it too."""
+    return _CL if on_windows(crash) else _GCC
+
+
+_CL = "cl /fsanitize=address /Zi ..."
+_GCC = "g++ -g -O1 -fsanitize=address -fno-omit-frame-pointer ..."
+
+RECORD = Fix(
+    text="Windows keeps a record of it (Event Viewer, Windows Logs, Application): event 1000 names the library and the place "
+    "in it, event 1001 has the subcode of 0xC0000409 as exception data.",
+    command="wevtutil qe Application /c:4 /rd:true /f:text "
+    "/q:\"*[System[Provider[@Name='Application Error' or @Name='Windows Error Reporting']]]\"",
+)

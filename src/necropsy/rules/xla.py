@@ -1,8 +1,8 @@
-"""XLA in a crash, and the experiment without it: TensorFlow and JAX run their own kernels, one operation at a time.
+"""XLA in a crash, and the experiment without it: TensorFlow and JAX then run their own kernels, one at a time.
 
-Automatic clustering is switched off by a variable (TensorFlow's ``TF_XLA_FLAGS``, tensorflow/compiler/jit/flags.cc),
-JAX's compilation by another (``JAX_DISABLE_JIT``, JAX's documentation of its configuration). A function of TensorFlow's
-that asks for it (``jit_compile=True``) is reached from inside only: the class that all of them are of is told not to.
+Variables switch off TensorFlow's clustering (``TF_XLA_FLAGS``, tensorflow/compiler/jit/flags.cc) and JAX's compilation
+(``JAX_DISABLE_JIT``, JAX's configuration page). TensorFlow functions with ``jit_compile=True`` are only reached from
+inside, through their common class.
 """
 
 from __future__ import annotations

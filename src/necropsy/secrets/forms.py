@@ -17,7 +17,7 @@ _APART = rf"(?:(?<![A-Za-z0-9])|{'|'.join(f'(?<={one})' for one in (*_ESCAPES, *
 
 
 _SHORT = 1 << 14
-"""Characters of a text in which a hostile run costs a search without the look behind little."""
+"""Characters of a text in which hostile runs cost the search without look-behind little."""
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,9 @@ class Form:
     literals: tuple[str, ...]
     spelled: str
     needs: str | None = None
-    """What must be found behind what stays readable."""
+    """Required after the readable part."""
     begins: bool = False
-    """Every match begins with one of the literals: only there is it tried."""
+    """Every match begins with a literal, so only those places are tried."""
     apart: bool = False
     """It does not follow a letter or a digit."""
 
@@ -40,7 +40,7 @@ class Form:
 
     @cached_property
     def _anywhere(self) -> re.Pattern[str]:
-        """Without the look behind, which costs most: where it finds nothing, nothing is there."""
+        """Without the look-behind, which costs most: no match here means no match at all."""
         return re.compile(self.spelled)
 
     def masked(self, text: str) -> str:
@@ -57,7 +57,7 @@ class Form:
         return self.pattern.sub(self._kept, text)
 
     def _masked_at(self, text: str) -> str:
-        """The same as ``sub``, which would try every place of the text."""
+        """Same as ``sub``, which would try every place of the text."""
         pieces, done = [], 0
         for at in self._starts(text):
             match = self.pattern.match(text, at) if at >= done else None
@@ -83,7 +83,7 @@ class Form:
 
 
 RUN = re.compile(r"[A-Za-z0-9_~+=%-]{16}")
-"""Every token of the table has so long a stretch."""
+"""Every token in the table has a stretch of this length."""
 
 
 @lru_cache(maxsize=1)
@@ -146,7 +146,7 @@ def without_private_keys(text: str) -> str:
 
 
 def _before(text: str, done: int, end: int) -> list[str]:
-    """``text[done:end]`` without the body of a key that stands at its end."""
+    """``text[done:end]`` without a key's body at its end."""
     if end <= done:
         return []
     window = text[max(done, end - _MOST_OF_KEY) : end]

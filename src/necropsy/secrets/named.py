@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 
 from necropsy.secrets.forms import MASK
 from necropsy.secrets.names import LONGEST, Verdict, known, verdict_on
 from necropsy.secrets.spans import closing, listed, opening, quoted, unquoted
-from necropsy.secrets.values import PATH, is_plain, looks_like_one
 
 _ANNOTATION = re.compile(
     r"[A-Za-z_][\w.]{0,60}(?:\[[^\]\n]{0,80}\])?(?:[^\S\n]?\|[^\S\n]?None)?[^\S\n]{0,4}=(?!=)[^\S\n]{0,4}"
@@ -47,7 +47,7 @@ def without_named(text: str) -> str:
 
 
 def _named(text: str) -> Iterator[tuple[int, int]]:
-    """Where the values of telling names stand."""
+    """Positions of the values of telling names."""
     done = 0
     if "alue" in text:
         text_pairs = [(match["name"], match.end()) for match in _PAIR.finditer(text)]
@@ -93,7 +93,7 @@ _IN_COLOUR = re.compile(r"\x1b\[[0-9;]{0,9}\Z")
 
 
 def _bare(name: str, before: str) -> str:
-    r"""``name`` without the end of an escape that stands before it: ``\nCookie``, or a colour."""
+    r"""``name`` without a preceding escape's end: ``\nCookie``, or a colour."""
     if name[0] in "nrt" and before[-1:] == "\\":
         return name[1:] or name
     if before and name[0] in "0123456789m" and _IN_COLOUR.search(before):
@@ -107,7 +107,7 @@ _TAG = re.compile(r"[^<\n]+")
 
 
 def _is_prose(text: str, match: re.Match[str], name: str, before: str, verdict: Verdict) -> bool:
-    """A sentence and no field: ``invalid credentials: user not found``, ``kernel key: 1a2b``, ``PASS: test_token``."""
+    """A sentence, not a field: ``invalid credentials: user not found``, ``kernel key: 1a2b``, ``PASS: test_token``."""
     word = name.rpartition(".")[2]
     if match["gap"] and word.isalpha() and _SENTENCE.match(text, match.end()):
         return True
@@ -122,7 +122,7 @@ def _until(text: str, at: int, run: re.Pattern[str]) -> tuple[int, int] | None:
 
 
 def _header(text: str, at: int, before: str) -> tuple[int, int] | None:
-    """The rest of a header's line, which ends where the quote does that it is in."""
+    """The rest of a header's line, up to the end of its quote."""
     around = before[-1:]
     first = opening(text, at)
     if first is not None and around not in {'"', "'", "`"}:
@@ -138,7 +138,7 @@ def _header(text: str, at: int, before: str) -> tuple[int, int] | None:
 
 
 def _value(text: str, name: str, at: int, verdict: Verdict, *, code: bool = False) -> tuple[int, int] | None:
-    """Where the value of ``name`` stands that begins at ``at``; None where it is no secret."""
+    """The value of ``name`` that begins at ``at``; None if it is not a secret."""
     if verdict == "no":
         return None
     pointer = _POINTER.match(text, at)
@@ -156,7 +156,7 @@ def _value(text: str, name: str, at: int, verdict: Verdict, *, code: bool = Fals
 
 
 def _is_code(text: str, name: str, at: int) -> bool:
-    """A line of a program, which says where a secret comes from: ``token = get_token(user)``, ``token=self.token``."""
+    """Code that shows where a secret comes from: ``token = get_token(user)``, ``token=self.token``."""
     if _EXPRESSION.match(text, at):
         return True
     match = _ATTRIBUTE.match(text, at)
@@ -167,3 +167,53 @@ def _is_code(text: str, name: str, at: int) -> bool:
     return said.rpartition(".")[2].lstrip("_") == name.rpartition(".")[2].lstrip("_-") or (
         "." in said and verdict_on(said) != "no"
     )
+
+
+_LONGEST_PLAIN = 200
+_PLAIN = re.compile(
+    r"(?i:none|null|nil|true|false|undefined|yes|no|unset|empty|redacted|hidden|masked|filtered|required|optional|string"
+    r"|str|int|bool|bytes|float|object|any|optional\[\w{1,20}\]|secretstr|nan)"
+    r"|\$[A-Z_][A-Z0-9_]*|\$\{[^}]*\}?|\$\([^)]*\)?|%[A-Za-z_]\w*%|<[\w \-.:/|]{0,60}>?|\{\{?[\w. -]{0,60}\}?\}?"
+    r"|%(?:\(\w{1,40}\))?[-0-9.]{0,6}[diouxXeEfFgGcrsa]|0x[0-9A-Fa-f]{1,16}"
+    r"|\[?\*{2,}\]?|\[[A-Za-z]{0,20}\]?|[^A-Za-z0-9]*|x{3,}|X{3,}"
+)
+PATH = re.compile(r"~?/[^\s]*|[A-Za-z]:[\\/][^\s]*|\.{1,2}(?:/[^\s]*)?")
+
+
+def is_plain(value: str) -> bool:
+    """A variable's name, a placeholder, a pointer, ``None``: no secret whatever the name says."""
+    return len(value) <= _LONGEST_PLAIN and _PLAIN.fullmatch(value) is not None
+
+
+def looks_random(value: str) -> bool:
+    """Letters and digits, or small and capital letters, take turns as in nothing that a person would write."""
+    if len(value) < 12 or value.startswith("0x") or value[0] == "/":
+        return False
+    if "_" in value and re.fullmatch(r"[a-z][a-z0-9]{0,19}(?:_[a-z0-9]{1,19})+", value):
+        return False  # a name: conv2d_1x1_fp16
+    kinds = ["0" if char.isdigit() else "A" if char.isupper() else "a" for char in value[:64] if char.isalnum()]
+    turns = sum(one != two and (one, two) != ("A", "a") for one, two in pairwise(kinds))
+    return turns >= max(4, len(kinds) // 8)
+
+
+def looks_like_one(name: str, value: str) -> bool:
+    """The value of a name that says little: ``key``, ``auth``, ``pad_token``, ``pass``."""
+    if " " in value:
+        return False
+    if name.lower().endswith("pass"):
+        return len(value) >= 6 and any(map(str.isalpha, value)) and not value.isalpha() and not PATH.fullmatch(value)
+    return looks_random(value)
+
+
+def is_secret_value(name: str, value: str) -> bool:
+    """Whether the value of a variable, alone and whole, is a secret."""
+    verdict = verdict_on(name)
+    if verdict == "no" or not value:
+        return False
+    quoted = re.fullmatch(r"[bBrRuU]{0,2}(['\"])(.*)\1", value, re.DOTALL)
+    inner = quoted[2] if quoted is not None else value
+    if not inner or is_plain(inner):
+        return False
+    if verdict == "path":
+        return not PATH.fullmatch(inner)
+    return verdict == "yes" or looks_like_one(name, inner)

@@ -11,9 +11,9 @@ from typing import Literal
 from necropsy.data import table
 
 Verdict = Literal["yes", "unsure", "path", "no"]
-"""Whether the value of a name is a secret; ``unsure``: if it looks like one; ``path``: if it is not a path."""
+"""Is a name's value a secret? ``unsure``: if it looks like one; ``path``: if it is not a path."""
 LONGEST = 96
-"""Characters of a name that are looked at, from its end."""
+"""Characters at a name's end to examine."""
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 
@@ -30,7 +30,7 @@ def _endings() -> tuple[str, ...]:
 
 
 def _ends(word: str) -> bool:
-    """Words run together: ``pgpassword``, ``accesstoken``, ``dbpass``."""
+    """Joined words: ``pgpassword``, ``accesstoken``, ``dbpass``."""
     return word.endswith(_endings()) or (word[-4:] == "pass" and word[:-4] in known()["pass_of"])
 
 
@@ -83,3 +83,21 @@ def _by_any_word(words: Sequence[str], *, capitals: bool) -> Verdict:
         return "yes" if any(word in of["always"] for word in words) or capitals else "unsure"
     pairs = pairwise(words)
     return "yes" if any(two == "key" and one in of["key_of"] for one, two in pairs) else "no"
+
+
+_VARIABLES = re.compile(
+    r"(?:OMP_|KMP_|MKL_|OPENBLAS_|GOTO_|BLIS_|VECLIB_|NUMEXPR_)\w+"
+    r"|TF_(?:CPP|ENABLE|XLA|GPU|CUDNN|CUDA|NUM|FORCE|DETERMINISTIC|USE|DISABLE|ONEDNN|FP|FP16|F16|SYNC|ALLOW)_\w+"
+    r"|TFLITE_\w+|XLA_\w+|JAX_\w+|PYTORCH_\w+|TORCH_\w+"
+    r"|CUDA_\w+|CUDNN_\w+|CUBLAS_\w+|NCCL_\w+|NVIDIA_VISIBLE_DEVICES|NVIDIA_TF32_OVERRIDE|MALLOC_\w+|GLIBC_TUNABLES"
+    r"|LD_LIBRARY_PATH|LD_PRELOAD|LD_BIND_NOW|(?:A|L|M|T|UB)SAN_OPTIONS|PYTHON(?:FAULTHANDLER|MALLOC|DEVMODE|THREADDEBUG"
+    r"|OPTIMIZE|HASHSEED|UNBUFFERED|NOUSERSITE|HOME)|PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION|CONDA_DEFAULT_ENV"
+    r"|(?:LOCAL_)?RANK|WORLD_SIZE|SLURM_PROCID|OMPI_COMM_WORLD_RANK|PYTEST_XDIST_WORKER"
+)
+# Terraform's variables begin with TF_ too, and TF_VAR_* may be anything.
+_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH", re.IGNORECASE)
+
+
+def is_harmless(name: str) -> bool:
+    """The variable matters to native code and its value is nobody's secret."""
+    return _VARIABLES.fullmatch(name) is not None and not _SECRET.search(name)

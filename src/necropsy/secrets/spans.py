@@ -72,7 +72,7 @@ def unquoted(text: str, at: int, limit: int) -> tuple[int, int]:
 
 
 def _goes_on(text: str, at: int, char: str, after: str) -> bool:
-    """The value does not end at ``char``, at ``at``, because of what follows it."""
+    """What follows ``char`` shows that the value continues."""
     if char == "<":
         return after != "/"
     if char in "\"'`":

@@ -42,14 +42,11 @@ def check_target(
 ) -> Document:
     """Check the dataset that ``target`` (``module:function``) makes, in a process of the interpreter ``python``.
 
-    ``timeout``: seconds, the imports included. ``environment``: the variables of that process, or else our own.
-    ``watch`` is told from time to time how far the walk is.
+    ``timeout``: seconds, including imports. ``environment``: the process's variables, ours by default. ``watch`` gets
+    progress from time to time.
 
-    Raises:
-        NoInputError: there is no such interpreter, module or function.
-        InputError: it is not a dataset, has no elements, or importing its module failed.
-        NecropsyError: the process could not be started.
-
+    Raises ``NoInputError`` (no such interpreter, module or function), ``InputError`` (not a dataset, empty, or its
+    module's import failed), or ``NecropsyError`` (no process could be started).
     """
     asked = {"limit": _limit(limit), **(request or {}), "target": target}
     walked = process.walk(asked, python, timeout=timeout, watch=watch, environment=environment)
@@ -58,7 +55,7 @@ def check_target(
 
 
 def _target(made: Any) -> str | None:
-    """What a child process can import this function by; None where the object is at hand only here."""
+    """The name by which a child process can import this function; None for a local object."""
     if not callable(made) or hasattr(type(made), "__iter__"):
         return None
     module, name = getattr(made, "__module__", None), getattr(made, "__qualname__", "<")
@@ -75,7 +72,7 @@ def _target(made: Any) -> str | None:
 
 
 def _here(dataset: Any, request: dict[str, Any]) -> dict[str, Any]:
-    """The walk in this process: a live object cannot be handed to another one."""
+    """In this process, because a live object cannot be passed on."""
     try:
         from necropsy.dataset import answering
         from necropsy.dataset.journal import NoJournal

@@ -56,7 +56,7 @@ def examine(dataset: Dataset) -> tuple[tuple[Diagnosis, ...], tuple[Gap, ...]]:
 
 
 def _of_part(part: Part, rules: Sequence[Rule[Part]]) -> tuple[list[Diagnosis], list[Gap]]:
-    """Findings at one path do not compete for one verdict, so each rule is asked alone."""
+    """Findings at one path do not compete, so each rule is asked alone."""
     found: dict[str, Diagnosis] = {}
     failed: list[Gap] = []
     for rule in rules:
@@ -68,7 +68,7 @@ def _of_part(part: Part, rules: Sequence[Rule[Part]]) -> tuple[list[Diagnosis], 
 
 
 def _unseen(dataset: Dataset) -> list[Gap]:
-    """Where the walk ended early, and what nobody knows how to check."""
+    """Where the walk ended early, and what cannot be checked."""
     objects = [one for one in dataset.columns if one.kind == "object" and not one.faults]
     why = "values of this type are not checked"
     strange = [Gap(part=one.path or "elements", why=f"{why}: {one.dtype}" if one.dtype else why) for one in objects]

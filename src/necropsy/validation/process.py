@@ -22,7 +22,7 @@ from necropsy.model import Document, Gap
 Watch = Callable[[Progress], None]
 _TICK_S = 0.1
 _PATIENCE_S = 40.0
-"""Seconds after which its supervisor is killed too, and the walk with it (NECROPSY_TIED)."""
+"""Seconds until its supervisor is killed too, and the walk with it (NECROPSY_TIED)."""
 
 
 @dataclass
@@ -52,13 +52,7 @@ def walk(
     watch: Watch | None,
     environment: Mapping[str, str] | None = None,
 ) -> Walked:
-    """Walk; where the process dies, again, to find the exact element and all that was wrong before it.
-
-    Raises:
-        NoInputError: there is no such interpreter.
-        NecropsyError: it could not be started.
-
-    """
+    """Walk; after a death, walk again to find the element. Raises ``NoInputError`` (interpreter), ``NecropsyError``."""
     interpreter = shutil.which(python)
     if interpreter is None:
         raise NoInputError(f"the interpreter {python} was not found")
@@ -119,7 +113,7 @@ def _attempt(
 def _run(
     command: list[str], hard: float | None, journal: Journal, watch: Watch | None, variables: dict[str, str]
 ) -> tuple[int, bool]:
-    """Its exit code, and whether it had to be killed. What it prints goes to stderr: stdout is the document's."""
+    """Its exit code, and whether it was killed. Its output goes to stderr, because stdout has the document."""
     output = 2 if supervised.is_open(2) else subprocess.DEVNULL
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, env=variables)
     killed = False
@@ -151,7 +145,7 @@ def _read(path: str) -> dict[str, Any] | None:
 
 
 def _with_workers(walked: Walked) -> Walked:
-    """An exception because a worker process was killed is that worker's death."""
+    """If a worker process was killed, the resulting exception becomes that worker's death."""
     raised = walked.seen.get("dataset", {}).get("raised")
     reports = walked.run.reports if walked.run is not None else ()
     native = [one for one in reports if one.crash.fault is not None or (one.crash.exit and one.crash.exit.signal)]
@@ -170,7 +164,7 @@ def _with_workers(walked: Walked) -> Walked:
 
 
 def _stopped(attempt: _Attempt, timeout: float) -> Walked:
-    """The time was over while an element was being fetched, which did not end."""
+    """Time ran out while an element was being fetched."""
     seen = (attempt.snapshot or {}).get("dataset") or {}
     seen |= {"ended": "timeout", "elements": attempt.at.first}
     phase = PHASES[attempt.at.phase]

@@ -12,7 +12,7 @@ import pytest
 from harness import build, dying
 
 from necropsy.capture.linux.inspect import crash_builder
-from necropsy.capture.linux.unwind import debug_files
+from necropsy.capture.linux.unwind import symbolizer
 from necropsy.formats.elf import ElfFile
 from necropsy.model import Frame
 
@@ -80,7 +80,7 @@ def test_the_file_under_the_build_id_is_read(program: Path, monkeypatch: pytest.
     assert known is not None
     (root / ".build-id" / known[:2]).mkdir(parents=True)
     (program.parent / "apart.debug").rename(root / ".build-id" / known[:2] / f"{known[2:]}.debug")
-    monkeypatch.setattr(debug_files, "ROOT", str(root))
+    monkeypatch.setattr(symbolizer, "ROOT", str(root))
     assert [place(frame) for frame in innermost(program)] == NAMED
 
 
@@ -104,16 +104,16 @@ def test_what_is_no_such_file_is_passed_over(program: Path, kind: str) -> None:
 
 
 def test_the_c_librarys_inner_names_are_left_alone(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(debug_files, "C_LIBRARY", re.compile("libapart"))
+    monkeypatch.setattr(symbolizer, "C_LIBRARY", re.compile("libapart"))
     assert [place(frame) for frame in innermost(program)] == NAMELESS
 
 
 @pytest.mark.parametrize("name", ["libc.so.6", "libm.so.6", "libc-2.31.so", "ld-linux-x86-64.so.2", "libpthread.so.0"])
 def test_which_libraries_are_the_c_librarys(name: str) -> None:
-    assert debug_files.C_LIBRARY.match(name)
-    assert not debug_files.C_LIBRARY.match(name.replace("lib", "libx").replace("ld-", "ldap-"))
+    assert symbolizer.C_LIBRARY.match(name)
+    assert not symbolizer.C_LIBRARY.match(name.replace("lib", "libx").replace("ld-", "ldap-"))
 
 
 def test_a_file_that_is_too_large_is_passed_over(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(debug_files, "LARGEST", 100)
+    monkeypatch.setattr(symbolizer, "LARGEST", 100)
     assert [place(frame) for frame in innermost(program)] == NAMELESS

@@ -1,4 +1,4 @@
-"""What the main thread of a Python program waits in is not disturbed by looks at what the program writes."""
+"""Looks at what a program writes: the calls that its main thread waits in are not disturbed, nor is each write slower."""
 
 from __future__ import annotations
 
@@ -103,3 +103,43 @@ def test_calls_of_the_main_thread_return_what_they_return_without(tmp_path: Path
     assert b" 4\n" not in plain  # EINTR
     assert said.pop("supervised") == plain
     assert set(said.values()) == {plain.replace(b"first write 300000 0\n", b"")}
+
+
+WATCH = """
+import os, signal, time
+from pathlib import Path
+
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+said, (reads, writes) = os.dup(1), os.pipe()
+os.dup2(writes, 2)
+
+from necropsy.capture.linux.stderr.exception_watch import ExceptionWatch
+from necropsy.capture.linux.stderr.log_source import Log
+
+watch = ExceptionWatch.of(Log("off", why="", is_wanted=True))
+
+def state():
+    rung = "rung" if signal.sigtimedwait([signal.SIGUSR1], 0) is not None else "silent"
+    is_watched = "inotify wd:" in Path(f"/proc/self/fdinfo/{watch.handle}").read_text()
+    os.write(said, f"{'watched' if is_watched else 'unwatched'}, {rung}\\n".encode())
+
+state()
+for left in (50.0, 50.0, 0.0):
+    for _ in range(100):
+        os.write(2, b"line\\n")
+    state()
+    watch._left, watch._at = left, time.monotonic() + 1  # a second passes for ten looks
+    watch.look(())
+    state()
+"""
+
+
+def test_the_kernel_watches_stderr_only_until_the_next_write() -> None:
+    done = subprocess.run([sys.executable, "-c", WATCH], stdout=subprocess.PIPE, text=True, timeout=30, check=True)
+    written, looked_at = "unwatched, rung", "watched, silent"
+    assert done.stdout.splitlines() == [
+        "watched, silent",
+        *(written, looked_at),
+        *(written, looked_at),
+        *(written, "unwatched, silent"),  # a look that would be one too many
+    ]

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from supervised import record_of, until, words
 
-from necropsy.capture.linux.inspect.python_state import InterpreterState
+from necropsy.capture.linux.inspect.interpreter import InterpreterState
 from necropsy.capture.linux.supervise import hardware_breakpoint, ptrace
 from necropsy.capture.linux.supervise.finalization import Finalizations
 

@@ -10,7 +10,7 @@ import needs
 from necropsy.capture.linux.inspect.framework_op import Finder, kernel_frame, snake_case
 from necropsy.capture.linux.inspect.memory_map import MemoryMap
 from necropsy.capture.linux.inspect.modules import MappedFiles
-from necropsy.capture.process.code_location import CodeLocation
+from necropsy.capture.process.deep_stack import CodeLocation
 from necropsy.capture.process.memory import Memory
 from necropsy.capture.process.native_stack import NativeStack
 from necropsy.model import Frame

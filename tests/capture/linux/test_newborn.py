@@ -15,7 +15,8 @@ import needs
 from necropsy.capture.linux.inspect import memory_map, modules, registers
 from necropsy.capture.linux.inspect.process_memory import ProcessMemory
 from necropsy.capture.linux.unwind import unwinder as native
-from necropsy.capture.linux.unwind import without_drgn
+from necropsy.capture.linux.unwind.symbol_tables import SymbolTables
+from necropsy.capture.linux.unwind.symbolizer import Symbolizer
 
 # Where a thread is to begin is kept at the upper end of its stack: a call in front of it makes it look like a caller.
 SOURCE = """
@@ -56,16 +57,17 @@ def newborn(program: Path) -> tuple[int, int]:
 @pytest.mark.parametrize(
     "by",
     [
-        pytest.param(native.Unwinder, marks=needs.package("drgn"), id="drgn"),
-        pytest.param(without_drgn.FrameWalker, id="tables alone"),
+        pytest.param(Symbolizer, marks=needs.package("drgn"), id="drgn"),
+        pytest.param(SymbolTables, id="symbol tables"),
     ],
 )
-def test_it_has_no_caller(by: type[native.Unwinder | without_drgn.FrameWalker], tmp_path: Path) -> None:
+def test_it_has_no_caller(by: type[Symbolizer | SymbolTables], tmp_path: Path) -> None:
     pid, tid = newborn(harness.build(tmp_path, SOURCE, "-static", "-s"))  # no name says what stands where
     try:
         with ProcessMemory(pid) as memory:
             mapped = memory_map.read(pid)
-            unwinder = by(mapped, memory, modules.find(pid, mapped, memory))
+            files = modules.find(pid, mapped, memory)
+            unwinder = native.Unwinder(mapped, memory, files, by(mapped, memory, files))
             try:
                 found = unwinder.unwind(registers.read(tid), None, time.monotonic() + 30)
             finally:

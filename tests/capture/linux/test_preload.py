@@ -47,8 +47,8 @@ def test_while_a_death_is_read_what_its_report_needs_is_loaded() -> None:
 
 def test_nothing_of_ours_is_left_to_load() -> None:
     code = (
-        "from necropsy.capture.linux.supervise import crash_capture; from necropsy.cli import start; from itertools import chain\n"
-        "import sys; list(chain(crash_capture.loading(), start.loading()))\n"
+        "from necropsy.capture.linux.supervise import crash_capture; from necropsy import reporting; from itertools import chain\n"
+        "import sys; list(chain(crash_capture.loading(), reporting.loading()))\n"
         "before = set(sys.modules); from necropsy.rules import crash_rules; from necropsy.capture.linux.inspect import crash_builder\n"
         "crash_rules(); print(sorted(name for name in set(sys.modules) - before if name.startswith('necropsy')))"
     )

@@ -12,7 +12,7 @@ from test_pyframes import each_python, minor_of
 
 from necropsy.capture.linux.inspect import crash_builder
 from necropsy.model import Coroutine, Thread
-from necropsy.reports import tasks, wording
+from necropsy.reports import wording
 
 PROGRAM = """
 import asyncio, ctypes, sys, threading
@@ -68,7 +68,7 @@ def test_a_thread_with_an_event_loop(python: Path, tmp_path: Path) -> None:
     assert len({one.name for one in thread.tasks}) == len(expected)
     if minor >= 11:
         names = [one.name for one in thread.tasks]
-        assert tasks.spelled(thread) == [
+        assert wording.spelled(thread) == [
             f"{names[0]} ran child (app.py:7), which awaited leaf (app.py:4)",
             f"{names[1]} waits for it in inner (app.py:11), which awaited middle (app.py:9)",
             f"{names[2]} waits for it in main (app.py:13)",

@@ -19,7 +19,7 @@ from necropsy.capture.linux.supervise.shared_memory import Ring
 sys.excepthook = lambda *told: print(*told)
 assert (seccomp_tap.c_library.load() is None) == (os.environ.get("NECROPSY_LOOP") == "python")
 if os.environ["NECROPSY_LOOP"].endswith("6.11"):
-    seccomp_tap.kernel_version.version = lambda: (6, 10)
+    seccomp_tap.ptrace.kernel_version = lambda: (6, 10)
 out = tempfile.TemporaryFile()
 os.dup2(out.fileno(), 2)
 ring = Ring()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from harness import build, dying
 
-from necropsy.capture.linux.inspect.crash_builder import peak_rss, stack_use
+from necropsy.capture.linux.inspect.stack_use import peak_rss, stack_use
 
 SOURCE = """
 #include <pthread.h>

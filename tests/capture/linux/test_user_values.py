@@ -14,7 +14,7 @@ from test_pyframes import each_python, minor_of
 from necropsy.capture import open_core
 from necropsy.capture.linux.inspect import crash_builder
 from necropsy.model import Argument, Crash, Frame
-from necropsy.reports import user_values
+from necropsy.reports import user_line
 
 FUNCTION = """
 import ctypes
@@ -56,7 +56,7 @@ def test_of_a_function_and_of_a_module(python: Path, tmp_path: Path) -> None:
         Argument(name="nothing", type="None", value="None"),
         Argument(name="large", type="int", value=str(2**70), unusual=("huge",)),
     )
-    assert user_values.spelled(frame) == "address = 16, flag = True"
+    assert user_line.spelled(frame) == "address = 16, flag = True"
     part = slice(*frame.columns) if frame.columns is not None else None
     called = (frame.code or "")[part] if part is not None else None
     # Before 3.11 the compiler keeps no columns.
@@ -83,10 +83,10 @@ def test_in_a_line() -> None:
         *(Argument(name=f"more{at}", type="int", value=str(at)) for at in range(9)),
     )
     frame = Frame(index=0, kind="python", values=values)
-    assert user_values.spelled(frame) == (
+    assert user_line.spelled(frame) == (
         "n = 0, batch: float32 [512, 3], scale: qint8 [0] (empty), part: bool [4, 4] (not contiguous), "
         "more0 = 0, more1 = 1"
     )
     named = Frame(index=0, kind="python", values=values, code="model(batch[n])")
-    assert user_values.spelled(named) == "n = 0, batch: float32 [512, 3], scale: qint8 [0] (empty)"
-    assert user_values.spelled(Frame(index=0, kind="python")) is None
+    assert user_line.spelled(named) == "n = 0, batch: float32 [512, 3], scale: qint8 [0] (empty)"
+    assert user_line.spelled(Frame(index=0, kind="python")) is None

@@ -15,7 +15,7 @@ BEGIN = """
 import os, random, signal, sys, time
 from necropsy.capture.linux.supervise import ptrace
 from necropsy.capture.linux.supervise.event_loop import WAKES, Kind
-from necropsy.capture.linux.supervise.loop_choice import open_loop
+from necropsy.capture.linux.supervise.c_loop import open_loop
 from necropsy.capture.linux.supervise.shared_memory import Facts
 from necropsy.capture.linux.stderr.log_source import Log
 class Journal:

@@ -17,7 +17,7 @@ COUNT = """
 import os, signal, sys
 from necropsy.capture.linux.supervise import c_library, ptrace
 from necropsy.capture.linux.supervise.event_loop import Kind
-from necropsy.capture.linux.supervise.loop_choice import open_loop
+from necropsy.capture.linux.supervise.c_loop import open_loop
 from necropsy.capture.linux.supervise.shared_memory import Facts
 from necropsy.capture.linux.stderr.log_source import Log
 class Journal:

@@ -14,7 +14,7 @@ from stepping import Window, module_of, steps
 
 import wine
 from necropsy.capture import open_minidump
-from necropsy.capture.process.recursion_folds import folded
+from necropsy.capture.process.thread_report import folded
 from necropsy.capture.windows.modules import ModuleImages
 from necropsy.capture.windows.symbolizer import Symbolizer
 from necropsy.capture.windows.unwinder import StackWalker, WalkedStack

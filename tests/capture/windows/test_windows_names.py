@@ -14,7 +14,7 @@ from made import BASE, Function, Made, Pieces, module
 from stepping import module_of
 
 import wine
-from necropsy.capture.process.code_location import CodeLocation
+from necropsy.capture.process.deep_stack import CodeLocation
 from necropsy.capture.windows.modules import ModuleImages
 from necropsy.capture.windows.symbolizer import Symbolizer
 from necropsy.formats import pe

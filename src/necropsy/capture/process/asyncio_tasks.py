@@ -1,8 +1,8 @@
 """The tasks of asyncio in memory: the one that a loop runs, and those that wait for it.
 
-CPython 3.8 to 3.13 (``Modules/_asynciomodule.c``, ``internal/pycore_genobject.h``). Where a task keeps its coroutine
-and its name differs between versions, so they are looked for by their types. What does not look as it must ends the
-chain. Before 3.11 only the outermost coroutine of a task that waits is known, and before 3.10 gather() ends the chain.
+CPython 3.8 to 3.13 (``Modules/_asynciomodule.c``, ``internal/pycore_genobject.h``). A task's coroutine and name are
+found by their types, as their offsets differ between versions; anything unexpected ends the chain. Before 3.11 only the
+outermost coroutine of a waiting task is known, and before 3.10 gather() ends the chain.
 """
 
 from __future__ import annotations
@@ -43,10 +43,7 @@ class TaskReader:
         self._memory, self._values, self._frames = memory, values, frames
 
     def chain(self, task: int, standing: Sequence[Standing]) -> tuple[Task, ...]:
-        """The task at this address, which runs now, and those that wait for it.
-
-        ``standing``: the frames of the thread that runs it, innermost first.
-        """
+        """The running task at this address, and those that wait for it; ``standing``: its thread's innermost frames."""
         found: list[Task] = []
         seen: set[int] = set()
         at: int | None = task
@@ -108,7 +105,7 @@ class TaskReader:
         return bool(code) and not self._frames.layout.counts and self._values.type_name(code or 0) == "code"
 
     def _awaited_by(self, frame: Standing) -> int | None:
-        """The coroutine that the frame of one that waits is waiting for: it lies on top of its stack."""
+        """The coroutine that a waiting frame waits for, which is on top of its stack."""
         top = self._memory.u32(frame.address + _TOP)
         if frame.layout.counts or not top or top > _HIGHEST_TOP:
             return None

@@ -27,14 +27,9 @@ _Place = tuple[str, int]
 def with_origins(
     memory: Memory, standing: Sequence[Standing], python: tuple[Frame, ...], deadline: float
 ) -> tuple[Frame, ...]:
-    """``python`` with the source and line of the user's in the place of those that were generated.
+    """``python`` with the user's source and line in the place of generated ones, as far as they are mapped.
 
-    Args:
-        memory: of the process.
-        standing: frames of the same thread in memory, the innermost first.
-        python: all frames of the thread. What cannot be mapped is left as it is.
-        deadline: monotonic, in seconds: what is not found by then is left too.
-
+    ``standing``: the thread's frames in memory, innermost first; ``deadline``: monotonic, in seconds.
     """
     if not standing or standing[0].layout.counts:
         return python
@@ -63,10 +58,8 @@ class _Maps:
         self._memory = memory
         self._objects = ObjectReader(memory, tagged=tagged)
         self._function = 16 if tagged else 0
-        """Where a frame has its function object."""
 
     def of_frame(self, frame: Standing) -> Iterator[tuple[_Place, tuple[str, int, str | None]]]:
-        """What the source map of the frame's function says, if it has one."""
         function = self._memory.u64(frame.address + self._function) or 0
         if self._name(function) != "function":
             return

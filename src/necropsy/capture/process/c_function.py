@@ -1,7 +1,7 @@
 """The arguments of a C function that a line of Python calls directly: a builtin, NumPy's, pybind11's, Cython's.
 
 CPython 3.11 to 3.13 keep callable and arguments on the evaluation stack of the calling frame until the call returns.
-Above the top of that stack are values of earlier calls, and where the top is, no field says. So a callable counts only
+Above the top of that stack are values of earlier calls, and no field says where the top is. So a callable counts only
 where its own C code is what the evaluator called: the native stack has a frame of the function that it points to, or,
 where all callables of a kind have the same (NumPy's), at an instruction that calls, and no other one may fit.
 """
@@ -53,9 +53,8 @@ class _Callable:
     name: str
     module: str | None
     home: str | None = None
-    """The module of Python that it says it is in."""
+    """Its ``__module__``."""
     record: int | None = None
-    """pybind11's ``function_record``."""
 
 
 def call_of(
@@ -65,15 +64,9 @@ def call_of(
     called: Sequence[Code],
     module_of: Callable[[int], str | None],
 ) -> Call | None:
-    """The call that ``frame`` is in; None where it is not certain.
+    """The call that ``frame``, the innermost Python frame, is in; None where it is not certain.
 
-    Args:
-        memory: of the process.
-        objects: reads its objects.
-        frame: the innermost frame of Python.
-        called: the native functions from the one that its evaluator called inwards.
-        module_of: the file that an address is in.
-
+    ``called``: the native functions from the one that the evaluator called inwards; ``module_of``: an address's file.
     """
     if frame.layout.counts:  # before 3.11
         return None
@@ -212,7 +205,7 @@ class _Callables:
         return text if text and _NAME.match(text) else None
 
     def names(self, one: _Callable, count: int) -> tuple[str, ...] | None:
-        """What a pybind11 function calls its ``count`` arguments; None where it does not say it of all."""
+        """The names of a pybind11 function's ``count`` arguments; None where not all have one."""
         if one.record is None:
             return None
         begin, end = (self._memory.u64(one.record + _RECORD_ARGUMENTS + at) or 0 for at in (0, 8))

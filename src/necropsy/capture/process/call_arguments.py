@@ -103,14 +103,13 @@ class CallReader:
 
 
 def _masked(one: Argument) -> Argument:
-    """Without its value, where that may be a secret."""
     if one.value is not None and redact.variables({one.name: one.value})[one.name] != one.value:
         return Argument(name=one.name, type=one.type)
     return one
 
 
 def _as_address(one: Argument) -> Argument:
-    """A number that ctypes takes for an address: it is no large number, and 0 is NULL; 64 bits of it tell nothing."""
+    """A number that ctypes takes for an address: it is not a large number, and 0 is NULL."""
     if one.type == "int" and one.name in {"ptr", "address"}:
         null = one.value == "0"
         return Argument(name=one.name, type=one.type, value="NULL" if null else None, unusual=("null",) if null else ())
@@ -118,7 +117,7 @@ def _as_address(one: Argument) -> Argument:
 
 
 def _module_of(frame: Standing) -> str | None:
-    """The module of a function at its top level, by the path of its file; None of a method or an inner function."""
+    """The module of a top-level function, by its file's path; None of a method or an inner function."""
     found = _PLACED.search(frame.source or "")
     # Before 3.11 a frame knows the name of its function alone, not the class that it is in.
     if found is None or frame.layout.counts or not (frame.function or "").isidentifier():

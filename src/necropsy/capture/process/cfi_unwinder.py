@@ -1,13 +1,13 @@
-"""Stacks by simple rows of unwind tables, in as few operations for a frame as can be.
+"""Unwinds stacks by simple rows of unwind tables, in as few operations per frame as possible.
 
-Whatever the format of the tables, most frames are of one kind: the return address and what the frame saved lie at known
-distances from the stack pointer, or from the frame pointer. A place of the code always leads to its caller in the same
-way, so a deep recursion is a few such rows, again and again. What is of another kind is left to the system's own
-walker, who gets the registers as they are there.
+In any table format, most frames are of one kind: the return address and the saved registers are at known distances from
+the stack pointer or the frame pointer. A place in the code always leads to its caller in the same way, so a deep
+recursion is a few such rows, again and again. Frames of another kind are left to the system's own unwinder, which gets
+the registers at that point.
 
-The stack is read in windows of a fixed size. Where nothing but frames of one kind has come for a while, a loop of few
-operations follows them (``_by_stack_pointer``, ``_by_frame_pointer``); where they repeat, whole windows are compared
-with what must lie there (``stack_period``).
+The stack is read in windows of a fixed size. After a run of frames of one kind, a loop of few operations follows them
+(``_by_stack_pointer``, ``_by_frame_pointer``); where they repeat, whole windows are compared with their expected
+content (``stack_period``).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import ClassVar, Generic, Literal, TypeVar
 
-from necropsy.capture.process.code_location import CodeLocation
+from necropsy.capture.process.deep_stack import CodeLocation
 from necropsy.capture.process.memory import Memory
 from necropsy.capture.process.native_stack import Cursor, NativeStack, StackMemory
 from necropsy.capture.process.stack_period import PeriodUnit, SavedRegisters, StackPeriod, times
@@ -58,17 +58,16 @@ class CfiRowStep(Generic[Row]):
 
 @dataclass(slots=True)
 class _Followed(Generic[Row]):
-    """Where a walk stands, and the frames that were found since the last ones were handed on."""
+    """The state of a walk, with the frames that were found since the last ones were handed on."""
 
     step: CfiRowStep[Row]
     sp: int
     bp: int
     pcs: list[int]
-    """The return addresses that were found."""
     pointers: list[int]
-    """The stack pointers after returning there: each address lies in the word before."""
+    """The stack pointers after returning there: each address is in the word before."""
     last: dict[CfiRowStep[Row], int]
-    """That pointer after the newest frame of each row: what it saved is found from there."""
+    """That pointer after the newest frame of each row, from which its saved registers are found."""
 
 
 class CfiUnwinder(ABC, Generic[Row]):
@@ -133,10 +132,7 @@ class CfiUnwinder(ABC, Generic[Row]):
                 self._savers.add(pc)
 
     def follow(self, out: NativeStack, start: Cursor, deadline: float) -> tuple[Cursor, Followed]:
-        """Append the frame of ``start`` if it is not listed, and callers as far as simple rows lead.
-
-        The last frame, and why it is the last. ``deadline``: monotonic, in seconds.
-        """
+        """Append the frame of ``start`` if not ``listed``, and its callers; returns the last frame, and why it is."""
         pc, sp, bp = (start.registers.get(name, 0) for name in ("rip", "rsp", "rbp"))
         step = self.step(pc, exact=start.exact)
         if not start.listed:
@@ -214,7 +210,7 @@ class CfiUnwinder(ABC, Generic[Row]):
             self._by_frame_pointer(now)
 
     def _by_stack_pointer(self, now: _Followed[Row]) -> None:
-        """Follow frames that lie at known distances from each other; ``bp`` is looked up when that is over."""
+        """Follow frames that are at known distances from each other; ``bp`` is looked up when that is over."""
         words, low, ahead = self.window.words, self.window.low, self._ahead
         before, sp = now.pcs[-1], now.sp
         at = (sp - 8 - low >> 3) + ahead[before]
@@ -316,7 +312,7 @@ class CfiUnwinder(ABC, Generic[Row]):
             now.last[step] += beyond
 
     def _kept(self, registers: Mapping[str, int], last: Mapping[CfiRowStep[Row], int]) -> dict[str, int]:
-        """What calls keep, as it is at the last frame: saved by the newest frame that saved it, else as at first."""
+        """Callee-saved registers at the last frame: saved by the newest frame that saved it, else as at first."""
         found: dict[str, tuple[int, int]] = {}
         for step, pointer in last.items():
             base = pointer - 8 - step.returns_at

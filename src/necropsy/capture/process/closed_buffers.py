@@ -1,4 +1,4 @@
-"""Python variables that tell of memory that is gone: arrays whose data are there, and mappings that were closed.
+"""Python variables whose memory is gone or explains it: arrays whose data are there, and mappings that were closed.
 
 CPython 3.8 to 3.13 (``Modules/mmapmodule.c``: a closed ``mmap`` has lost its address and keeps its size), and
 ``multiprocessing.shared_memory``, which drops its mapping when it is closed.
@@ -122,10 +122,7 @@ def _shared(values: Values, name: str, address: int) -> Closed | None:
 
 
 def of_variables(seen: Seen, maps: Spans, address: int, candidates: Sequence[Candidate]) -> Former | None:
-    """A mapping that was closed, if something leads to the address from the beginning of a page.
-
-    Either an array's data begin there; or a register does, and a mapping that was closed is so large.
-    """
+    """A closed mapping to whose address something leads: the beginning of an array's data, or a register."""
     array = next((one for one in seen.arrays if one.low <= address < one.low + one.size), None)
     starts = [Candidate(array.low, f"the array `{array.name}`")] if array is not None else candidates
     largest = max((one.size for one in seen.closed), default=0)

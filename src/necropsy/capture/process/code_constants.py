@@ -1,7 +1,7 @@
 """The string constants that a function loaded just before one of its calls, read from its code. x86-64.
 
-``fprintf(stderr, "cannot open %s", name); abort();`` leaves its text nowhere for sure, but its format lies in the
-library's read-only data, and the code in front of the call to ``abort`` says where.
+``fprintf(stderr, "cannot open %s", name); abort();`` may leave its text nowhere, but its format is in the library's
+read-only data, and the code in front of the call to ``abort`` says where.
 """
 
 from __future__ import annotations
@@ -79,12 +79,8 @@ class Code:
     def passed_before(self, address: int, *, is_return: bool = True, arguments: bool = False) -> list[str]:
         """The strings that the code in front of ``address`` loads, in the order of the code.
 
-        ``is_return``: the instruction in front of it is the call; else the thread stands at ``address`` itself.
-        ``arguments``: only those that were loaded for that call, behind the call before it.
-
-        Raises:
-            ImportError: capstone is not installed.
-
+        ``is_return``: the instruction in front of it is the call; else the thread is at ``address`` itself.
+        ``arguments``: only those loaded for that call, behind the call before it. Raises ImportError without capstone.
         """
         steps = _straight(self._before(address, behind="call" if is_return else None), arguments=arguments)
         found = self._strings(steps)
@@ -106,7 +102,7 @@ class Code:
     def _before(self, address: int, *, behind: str | None) -> list[Step]:
         """The instructions of the function that end at ``address``; empty where no decoding of the bytes fits.
 
-        ``behind``: what the name of the last one begins with; None where ``address`` itself is an instruction.
+        ``behind``: what the last one's name begins with; None where ``address`` itself is an instruction.
         """
         function = self.function(address - 1 if behind else address)
         place = self.places.at(address - 1)
@@ -152,7 +148,7 @@ def _decoded(code: bytes, address: int) -> list[Step]:
 
 
 def _loaded(name: str, operands: str, after: int) -> int | None:
-    """``lea rdi, [rip + 0xe8b]``, or ``mov edi, 0x4006f4`` where the program lies at a fixed address."""
+    """``lea rdi, [rip + 0xe8b]``, or ``mov edi, 0x4006f4`` where the program is at a fixed address."""
     _, _, source = operands.partition(", ")
     if name == "lea" and source.startswith("[rip "):
         sign, _, offset = source.removeprefix("[rip ").removesuffix("]").partition(" ")
@@ -175,8 +171,8 @@ def _number(text: str) -> int | None:
 def _straight(steps: Sequence[Step], *, arguments: bool) -> Sequence[Step]:
     """The last of the steps that one run through the code must have taken, in its order.
 
-    A call may be one that never returns; then what follows it is another branch. So it is where the next instruction
-    is jumped to or only fills a gap, and where the same function is called that was called last.
+    A call may never return; then another branch follows it. So it is where the next instruction is jumped to or only
+    fills a gap, and where the same function is called as last.
     """
     if not steps:
         return ()
@@ -196,7 +192,7 @@ def _straight(steps: Sequence[Step], *, arguments: bool) -> Sequence[Step]:
 
 
 def _string(memory: Memory, places: Places, address: int) -> str | None:
-    """The text at ``address`` in data of a file that cannot be written; None where it is no text."""
+    """The text at ``address`` in read-only data of a file, or None."""
     if not 0x1000 <= address < 1 << 47:
         return None
     place = places.at(address)

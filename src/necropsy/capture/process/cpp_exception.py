@@ -110,7 +110,6 @@ class Files(Protocol):
 
 
 def _readable(text: str) -> str:
-    """The name of a type: as the C++ runtime's own demangler has it, else its qualified name, else as it is."""
     if (known := demangle_type(text)) is not None:
         return known
     whole = f"_ZTS{text.removeprefix('*')}"
@@ -136,10 +135,7 @@ class CppExceptionReader:
         return self._exception(header)
 
     def in_flight(self, stack: Stack) -> CppException | None:
-        """The exception that the thread with this stack could not get rid of; None where none is found.
-
-        The runtime's functions hold a pointer to its header while they look for a handler, so it is on the stack.
-        """
+        """The uncaught exception, or None: while the runtime looks for a handler, its header is on the stack."""
         found: CppException | None = None
         for header in self._headers(stack):
             exception = self._exception(header)
@@ -233,7 +229,7 @@ class CppExceptionReader:
         return self._memory.c_string(pointer, _LONGEST_WHAT) if pointer else None
 
     def _overrides_what(self, part: int) -> bool:
-        """Whether ``what()``, the third virtual function, is code of the program's own: only that knows its text."""
+        """Whether ``what()``, the third virtual function, is the program's own code: only that knows its text."""
         vtable = self._memory.u64(part)
         function = self._memory.u64(vtable + 16) if vtable else None
         runtime = self._files.named("libstdc++.so") if self._files is not None else None
@@ -243,7 +239,7 @@ class CppExceptionReader:
         return file is not None and file is not runtime
 
     def _text_of_base(self, kind: _Type, thrown: int, depth: int) -> int | None:
-        """Where the part of the object lies that is a ``runtime_error`` or a ``logic_error``."""
+        """Where the part of the object is that is a ``runtime_error`` or a ``logic_error``."""
         if kind.name in _OWN_WHAT or depth > _DEEPEST:
             return None
         if kind.name in _WITH_TEXT:

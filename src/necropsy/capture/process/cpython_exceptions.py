@@ -1,9 +1,9 @@
-"""Python's own account of an exception, read from the interpreter's objects while they are still there.
+"""Python exceptions, read from the interpreter's objects while they still exist.
 
 CPython 3.8 to 3.13 on 64 bits (``cpython/pyerrors.h``, ``cpython/traceback.h``, ``internal/pycore_dict.h``,
-``Modules/_io/bufferedio.c``, ``Modules/_io/textio.c``). What was raised and not caught is in ``sys.last_exc`` or
-``sys.last_value`` from the moment in which it is printed until the interpreter is taken down; what an ``except`` block
-works at is in the thread's state. Whatever does not look as it must is left out.
+``Modules/_io/bufferedio.c``, ``Modules/_io/textio.c``). An uncaught exception is in ``sys.last_exc`` or
+``sys.last_value`` from when it is printed until the interpreter is taken down; one that an ``except`` block handles is
+in the thread's state. Anything unexpected is left out.
 """
 
 from __future__ import annotations
@@ -39,10 +39,9 @@ class TracebackEntry:
 
 @dataclass(frozen=True)
 class RaisedException:
-    """An exception. ``text`` as ``str()`` has it; None where only its own code could tell.
+    """An exception; ``text``: its ``str()``, None where only its own code could tell; ``places``: outermost call first.
 
-    ``places``: its traceback, the outermost call first. ``because`` is the one that it was raised from, or while it was
-    handled (``is_cause``: the former).
+    ``because``: the one that it was raised from (``is_cause``), or while it was handled.
     """
 
     type: str
@@ -54,11 +53,11 @@ class RaisedException:
 
 @dataclass(frozen=True)
 class InterpreterAddresses:
-    """What an interpreter shows at one moment.
+    """The exceptions of an interpreter at one moment.
 
-    ``uncaught``: nobody has caught ``raised``, the program is over; else an ``except`` block works at it. ``written``:
-    what Python wrote to stderr last; None where it is not known, as where stderr has no buffer. ``frames``: what runs
-    in the first thread, innermost first.
+    ``uncaught``: ``raised`` was not caught, the program is over; else an ``except`` block handles it. ``written``: what
+    Python last wrote to stderr; None where unknown, as where stderr has no buffer. ``frames``: of the first thread,
+    innermost first.
     """
 
     raised: RaisedException | None = None
@@ -133,14 +132,14 @@ class Objects(Values):
         return thread is not None and self._handled(thread) is not None
 
     def _main_thread(self) -> int | None:
-        """The state of the thread that was first: new ones are put in front of it."""
+        """The state of the first thread: new ones are put in front of it."""
         return next(iter([*self._frames.threads(self._runtime)][::-1]), None)
 
     def _runs(self, thread: int) -> bool:
         return any(frame.function in _STARTS for frame in self._frames.frames_of(thread))
 
     def _handled(self, thread: int) -> int | None:
-        """The exception that the innermost ``except`` block of the thread works at."""
+        """The exception that the innermost ``except`` block of the thread handles."""
         info = self._memory.u64(thread + self._layout.exc_info)
         for _ in range(_MOST_CHAINED):
             if not info:
@@ -154,7 +153,7 @@ class Objects(Values):
         return None
 
     def _written(self, stream: int) -> str | None:
-        """What the stream's buffer was given last, and what it has written of it: all. None where it has no buffer."""
+        """The stream buffer's last content, where all was written; None without a buffer."""
         if self.type_name(stream) != "_io.TextIOWrapper":
             return None
         buffered = self._memory.u64(stream + 32)
@@ -206,7 +205,7 @@ class Objects(Values):
             yield TracebackEntry(source or "?", line if line > 0 else computed, function or "?")
 
     def _said(self, address: int, names: tuple[str, ...]) -> str | None:
-        """What ``str()`` makes of the exception; None where that takes code of its class that is not known here."""
+        """The exception's ``str()``; None where that takes code of its class that is not known here."""
         known = self._own_str(address)
         arguments = self.tuple_of(self._memory.u64(address + 24) or 0)
         if arguments is None:
@@ -269,7 +268,6 @@ class Objects(Values):
             return f"Command '{said}' died with unknown signal {code[1:]}."
 
     def _full_name(self, address: int, name: str) -> str:
-        """With its module, as a traceback shows it."""
         kind = self._memory.u64(address + 8) or 0
         names = self._memory.u64(kind + _TYPE_DICT)
         module = self.items(names, ("__module__",)).get("__module__") if names else None

@@ -61,24 +61,15 @@ class FrameReader(ABC):
 
     @abstractmethod
     def _find(self) -> tuple[int, Layout]:
-        """The address of the interpreter's state, and how its objects are laid out.
-
-        Raises:
-            PythonStackError: there is none, or not one that can be read.
-
-        """
+        """Address of the interpreter's state, and its layout. Raises PythonStackError where there is none."""
 
     def stop(self) -> None:  # noqa: B027 - not one that subclasses forgot: there is nothing to stop
         """Nothing runs."""
 
     def collect(self, limit_s: float, pointers: Mapping[int, int] | None = None) -> dict[int, tuple[Frame, ...]]:
-        """The Python frames of each thread by its id, innermost first; in ``limit_s`` seconds or what is read by then.
+        """The Python frames of each thread by its id, innermost first; those read within ``limit_s`` seconds.
 
-        ``pointers`` as ``pystack.PythonStacks.collect`` has it.
-
-        Raises:
-            PythonStackError: there is no interpreter, none of a version that can be read, or its state is missing.
-
+        Raises PythonStackError where there is no interpreter of a known version, or its state is missing.
         """
         deadline = time.monotonic() + limit_s
         stacks: dict[int, tuple[Frame, ...]] = {}
@@ -94,12 +85,7 @@ class FrameReader(ABC):
         return stacks
 
     def standing(self, tid: int, pointers: Mapping[int, int], most: int) -> tuple[Standing, ...]:
-        """The innermost ``most`` frames of thread ``tid`` with their addresses; none where the thread runs no Python.
-
-        Raises:
-            PythonStackError: as ``collect``.
-
-        """
+        """The thread's innermost ``most`` frames with their addresses; none without Python. Raises as ``collect``."""
         runtime, self._layout = self._find()
         thread = next((one for one in self._threads(runtime) if self._id_of(one, pointers) == tid), None)
         address = self._innermost(thread) if thread is not None else None
@@ -125,7 +111,7 @@ class FrameReader(ABC):
     def columns(self, frame: Standing) -> tuple[int, int] | None:
         """The first and last column of a frame's instruction on its line, in bytes; after ``located``.
 
-        The last one is beyond the line's end if the expression continues on the next line. None before 3.11.
+        The last is beyond the line's end if the expression continues on the next line. None before 3.11.
         """
         code, layout = self._code(frame.code), self._layout
         instruction = self._memory.u64(frame.address + layout.instruction)
@@ -141,12 +127,7 @@ class FrameReader(ABC):
         return Standing(address, code.address, layout, code.function, code.source, self._line(code, data))
 
     def located(self) -> tuple[int, Layout]:
-        """The address of the interpreter's state, and how its objects are laid out.
-
-        Raises:
-            PythonStackError: as ``collect``.
-
-        """
+        """Address of the interpreter's state, and its layout. Raises as ``collect``."""
         runtime, self._layout = self._find()
         return runtime, self._layout
 
@@ -167,7 +148,7 @@ class FrameReader(ABC):
     def place(self, code: int, last: int) -> tuple[str | None, str | None, int | None] | None:
         """Function, file and line of the instruction ``last`` of a code object; None where there is none.
 
-        ``last`` is ``tb_lasti``: bytes, and to 3.9 too, where 3.10 alone counts instructions.
+        ``last`` is ``tb_lasti``: bytes, also up to 3.9; 3.10 alone counts instructions.
         """
         found = self._code(code) if code else None
         if found is None:
@@ -181,7 +162,6 @@ class FrameReader(ABC):
         return found.function, found.source, line
 
     def _threads(self, runtime: int) -> Iterator[int]:
-        """The state of each thread of each interpreter."""
         layout, u64 = self._layout, self._memory.u64
         interpreter = u64(runtime + layout.interpreters)
         seen: set[int] = set()
@@ -300,10 +280,7 @@ class FrameReader(ABC):
 
 
 def oldest_line_of(table: bytes, first_line: int, offset: int) -> int | None:
-    """The line of the instruction at ``offset`` (bytes) by 3.9's ``co_lnotab``: bytes to go on, lines to go on.
-
-    ``PyCode_Addr2Line`` of 3.9; None where the frame has not begun.
-    """
+    """The line of the instruction at ``offset`` (bytes) by 3.9's ``co_lnotab`` (``PyCode_Addr2Line``), or None."""
     line, end = first_line, 0
     for at in range(0, len(table) - 1, 2):
         end += table[at]
@@ -326,10 +303,7 @@ def old_line_of(table: bytes, first_line: int, offset: int) -> int | None:
 
 
 def line_of(table: bytes, first_line: int, offset: int) -> int | None:
-    """The line of the instruction at ``offset`` (bytes) by a code object's ``co_linetable`` (``Objects/locations.md``).
-
-    None where the instruction stands for no line, or the table ends before it.
-    """
+    """The line of the instruction at ``offset`` (bytes) by ``co_linetable`` (``Objects/locations.md``), or None."""
     line, start, at = first_line, 0, 0
     while at < len(table):
         kind, size = table[at] >> 3 & 15, (table[at] & 7) + 1

@@ -1,9 +1,9 @@
-"""The lock of Python's that a thread waits for: what it is, and which thread holds it.
+"""The Python lock that a thread waits for, and which thread holds it.
 
-A lock of ``threading`` or ``multiprocessing`` is an object with a pointer to a semaphore of the C library, and that
-semaphore is what the thread waits for in the kernel. So the object is the one on the waiting thread's own stack whose
-pointer is the futex's address. An RLock and a lock of ``multiprocessing`` keep their owner; a plain Lock does not, but
-the frame that runs the body of ``with lock:`` has the lock's ``__exit__`` on its evaluation stack.
+A lock of ``threading`` or ``multiprocessing`` is an object with a pointer to a semaphore of the C library, for which
+the thread waits in the kernel. So the object is the one on the waiting thread's own stack whose pointer is the futex's
+address. An RLock and a lock of ``multiprocessing`` keep their owner; a plain Lock does not, but the frame that runs the
+body of ``with lock:`` has the lock's ``__exit__`` on its evaluation stack.
 
 CPython 3.8 to 3.13 on 64 bits: ``Modules/_threadmodule.c``, ``Modules/_multiprocessing/semaphore.c``, and for the
 evaluation stack ``Objects/exception_handling_notes.txt``, before 3.11 the frame's blocks (``cpython/frameobject.h``).
@@ -108,7 +108,7 @@ def held_by_with(memory: Memory, values: Values, frames: Iterable[Standing]) -> 
 
 
 def _live(memory: Memory, frame: Standing) -> tuple[int, ...]:
-    """What an exception here would leave on the evaluation stack: this was there when the ``with`` or ``try`` began."""
+    """The evaluation stack that an exception would leave: as it was when the ``with`` or ``try`` began."""
     base, depth = _of_blocks(memory, frame) if frame.layout.counts else _of_table(memory, frame)
     if not base or not 0 < depth <= _MOST_SLOTS:
         return ()
@@ -117,7 +117,7 @@ def _live(memory: Memory, frame: Standing) -> tuple[int, ...]:
 
 
 def _of_blocks(memory: Memory, frame: Standing) -> tuple[int, int]:
-    """To 3.10 a frame keeps its blocks, each with the depth of the stack at its beginning."""
+    """Up to 3.10 a frame keeps its blocks, each with the depth of the stack at its beginning."""
     blocks = frame.address + frame.layout.variables - _BLOCKS_BEFORE_VARIABLES
     count = memory.u32(blocks - 8) or 0
     if not 0 < count <= _MOST_BLOCKS:

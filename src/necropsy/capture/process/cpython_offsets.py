@@ -1,8 +1,8 @@
-"""Where the fields of CPython's objects lie: of 3.8 to 3.12 by their headers, of 3.13 as the process says itself.
+"""Field offsets of CPython's objects: for 3.8 to 3.12 by the headers, for 3.13 from the process itself.
 
 The headers are ``internal/pycore_runtime.h``, ``internal/pycore_interp.h``, ``cpython/pystate.h``, ``frameobject.h``
-(to 3.10), ``internal/pycore_frame.h``, ``cpython/code.h`` and ``cpython/unicodeobject.h``; the numbers are what a
-compiler makes of them on x86-64. Since 3.13 the runtime begins with a table of them, ``_Py_DebugOffsets``.
+(to 3.10), ``internal/pycore_frame.h``, ``cpython/code.h`` and ``cpython/unicodeobject.h``, as compiled for x86-64.
+Since 3.13 the runtime begins with a table of them, ``_Py_DebugOffsets``.
 """
 
 from __future__ import annotations

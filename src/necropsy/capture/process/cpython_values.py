@@ -1,7 +1,7 @@
-"""Plain values of Python in memory: texts, numbers, tuples, lists, and the keys of dictionaries that are names.
+"""Plain Python values in memory: texts, numbers, tuples, lists, and the keys of dictionaries that are names.
 
-CPython 3.8 to 3.13 on 64 bits (``internal/pycore_dict.h``, ``longobject.h``, ``cpython/unicodeobject.h``). What does
-not look as it must is None.
+CPython 3.8 to 3.13 on 64 bits (``internal/pycore_dict.h``, ``longobject.h``, ``cpython/unicodeobject.h``). Anything
+unexpected is None.
 """
 
 from __future__ import annotations
@@ -78,10 +78,7 @@ class Values:
         return {name: value for name, value in named if name is not None}
 
     def _entries(self, keys: int, values: int) -> Iterator[tuple[int, int]]:
-        """Of a ``PyDictKeysObject``: key and value of each entry, the newest first.
-
-        ``values``: where those lie of a dictionary that shares its keys with others of its kind; else 0.
-        """
+        """Entries of a ``PyDictKeysObject``, newest first; ``values``: a key-sharing dictionary's own values, or 0."""
         head = self._memory.exactly(keys, 40)
         if head is None:
             return

@@ -1,9 +1,8 @@
 """The arguments of a C function that Python code calls through ctypes: the values on its frame's evaluation stack.
 
 CPython 3.11 to 3.13 keep callable and arguments on the stack of the calling frame until the call returns
-(``Python/bytecodes.c``, ``CALL``). What is above the top of that stack is left over from earlier calls, and where the
-top is, no field says. So the native stack must show that the evaluator itself called a ctypes function, and one
-callable alone may stand where it would be.
+(``Python/bytecodes.c``, ``CALL``). Above the top of that stack are values of earlier calls, and no field says where the
+top is. So the native stack must show that the evaluator itself called a ctypes function, and only one callable may fit.
 """
 
 from __future__ import annotations
@@ -82,7 +81,7 @@ def call_of(memory: Memory, objects: ObjectReader, frame: Standing, function: st
 def _fitting(
     objects: ObjectReader, slots: Sequence[int], count: int, *, null_is_after: bool
 ) -> Iterator[tuple[int, ...]]:
-    """The arguments of each function of ctypes that stands as the callable of a call with ``count`` of them."""
+    """The arguments of each ctypes function that can be the callable of a call with ``count`` of them."""
     for at, slot in enumerate(slots):
         null, first = (at + 1, at + 2) if null_is_after else (at - 1, at + 1)
         if not slot or not 0 <= null < len(slots) or slots[null] or first + count > len(slots):

@@ -1,17 +1,17 @@
-"""What is kept of a stack that is too deep to be kept whole: its two ends, and what was counted on the way.
+"""What is kept of a stack that is too deep to be kept whole: its two ends, and counts of the rest.
 
-The memory that it takes does not grow with the stack: a recursion may be a hundred million frames deep, and the memory
-of who reads it counts against that of the program.
+Its size does not grow with the stack: a recursion may have a hundred million frames, and the reader's memory counts
+against the program's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from operator import sub
 from typing import Generic, TypeVar
 
-from necropsy.capture.process.code_location import CodeLocation
 from necropsy.capture.process.python_stacks import EVALUATOR, MOST_FRAMES
 from necropsy.formats.fold import Folder, RepeatedRun
 
@@ -184,3 +184,19 @@ class DepthCounts:
     def unit(self, run: RepeatedRun) -> list[CodeLocation]:
         """The places of one period."""
         return [self._place_of[letter] for letter in run.letters if letter in self._place_of]
+
+
+@dataclass(frozen=True, eq=False)
+class CodeLocation:
+    """What is known of one program counter: shared by all frames that stand there."""
+
+    pc: int
+    function: str | None
+    module: str | None
+    offset: int | None
+    source: str | None = None
+    line: int | None = None
+    executable: bool = True
+    inline: bool = False
+    unwinds: bool | None = None
+    """Whether the module's unwind tables cover it; None where that is not known."""

@@ -1,9 +1,9 @@
-"""TensorFlow's eager tensors in memory: dtype and shape, found by the form that ``TensorShapeRep`` gives them.
+"""TensorFlow's eager tensors in memory: dtype and shape, found by the form of ``TensorShapeRep``.
 
 An ``EagerTensor`` points to its handle, and the handle keeps the shape twice (``TensorHandle::inference_shape_`` and
 its tensor's). Where in it differs between versions, so it is searched for: 16 bytes of dimensions with dtype, rank and
-tag in the last three, and the count of elements after them (core/framework/tensor_shape.h). A form that is not there a
-second time, with the same content, is not believed.
+tag in the last three, and the count of elements after them (core/framework/tensor_shape.h). Only a form that is there
+twice, with the same content, counts.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def _of_handle(memory: Memory, data: bytes) -> Tensor | None:
 
 
 def _form(memory: Memory, data: bytes, at: int) -> tuple[str, tuple[int, ...]] | None:
-    """Dtype and shape of the ``TensorShapeRep`` at ``at``; None where there is none."""
+    """Dtype and shape of the ``TensorShapeRep`` at ``at``, or None."""
     number, rank, tag = data[at + 13], data[at + 14], data[at + 15]
     (count,) = struct.unpack_from("<q", data, at + 16)
     if not 0 < number < len(DTYPES) or count < 0:

@@ -1,8 +1,8 @@
-"""What a runtime said before it ended the process by an exit code, found in the memory in which it formatted that.
+"""A runtime's message before it ended the process by an exit code, found in the memory in which it was formatted.
 
-Each form is the whole of a message with its values: a constant of a library has conversions or gaps where they stand.
-Only memory is searched that can be written and comes from no file. Go keeps the words of a panic as a value, which its
-``g`` leads to (``runtime/runtime2.go``; Go 1.18 to 1.24 on x86-64).
+Each form is the whole of a message with its values, which a library's constant lacks. Only writable memory that comes
+from no file is searched. Go keeps the words of a panic as a value, which its ``g`` leads to (``runtime/runtime2.go``;
+Go 1.18 to 1.24 on x86-64).
 """
 
 from __future__ import annotations
@@ -68,10 +68,7 @@ def words(
     has_time: Callable[[], bool] = lambda: True,
     known: Iterable[Form] = FORMS,
 ) -> str | None:
-    """The longest message of a known form in these spans of addresses; None where there is none.
-
-    ``code``: what the process ends with, None for one that aborts.
-    """
+    """The longest message of a known form in these addresses, or None; ``code``: the exit code, None for abort()."""
     forms = [form for form in known if not form.codes or code is None or code in form.codes]
     best = ""
     for piece in _pieces(memory, spans, has_time):
@@ -114,10 +111,7 @@ _KIND, _STRING = 23, 24
 
 
 def go_panic(memory: Memory, thread_pointer: int) -> str | None:
-    """``panic: `` with the words of the panic that ends a Go program; None where there is none.
-
-    ``thread_pointer`` is that of any of its threads: what each stands for (``m``) leads to the others.
-    """
+    """``panic: `` with the words of a Go program's panic, or None; ``thread_pointer``: of any of its threads."""
     g = memory.u64(thread_pointer - 8) if thread_pointer else None
     m = memory.u64(g + _G_M) if g else None
     if not m or not _is_m(memory, m):

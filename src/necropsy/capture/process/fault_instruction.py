@@ -27,13 +27,9 @@ _STACK_READS = {"pop", "ret", "popfq", "leave", "iretq", "popf"}
 
 
 def decode(code: bytes, registers: Registers, *, wide: bool = True) -> Instruction:
-    """The instruction that ``code`` begins with; ``text`` is None where there are no bytes or they are no instruction.
+    """The instruction that ``code`` begins with; ``text`` is None without bytes or for an invalid instruction.
 
-    ``wide``: of x86-64; else of 32-bit x86, whose registers have the names of 64 bits here.
-
-    Raises:
-        ImportError: capstone is not installed.
-
+    ``wide``: x86-64; else 32-bit x86, whose registers have 64-bit names here. Raises ImportError without capstone.
     """
     at = Address(registers.rip)
     if not code:

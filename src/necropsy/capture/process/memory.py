@@ -53,10 +53,7 @@ def pieces(read: Callable[[int, int], bytes], address: int, size: int) -> bytes:
 
 
 class RecordingMemory(Memory):
-    """Reads through another memory and notes the pages of all that is read in small: what evidence was taken from.
-
-    Searches through large blocks are not noted, they are not evidence yet.
-    """
+    """Notes the pages of all small reads, which evidence was taken from; searches through large blocks are not."""
 
     def __init__(self, inner: Memory) -> None:
         self._inner = inner

@@ -49,10 +49,7 @@ def reports_a_check(functions: Iterable[str | None]) -> bool:
 
 
 def check_text(memory: Memory, maps: MemoryPieces, stack: Stack) -> str | None:
-    """The line of a failed CHECK, from the top of a thread's stack or from where the stack points to; else None.
-
-    Only memory that can be written is searched: in a library's constants the same words say nothing.
-    """
+    """The line of a failed CHECK in writable memory on a thread's stack, or to which that points; else None."""
     if stack.pointer is None or stack.high is None:
         return None
     top = memory.some(stack.pointer, min(_STACK_SEARCHED, max(stack.high - stack.pointer, 0)))

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from necropsy.capture.process.code_location import CodeLocation
-from necropsy.capture.process.deep_stack import AT_ONCE, TAIL, DepthCounts, StackEnds
+from necropsy.capture.process.deep_stack import AT_ONCE, TAIL, CodeLocation, DepthCounts, StackEnds
 from necropsy.formats.fold import RepeatedRun
 from necropsy.model import Address, FoundBy, Frame
 
@@ -30,11 +29,7 @@ class StackMemory:
 
 @dataclass(frozen=True)
 class Cursor:
-    """A frame to go on from.
-
-    ``exact``: it stands at its program counter; otherwise that is where a call returns to. ``listed``: it is in the
-    list of frames already.
-    """
+    """A frame to go on from; ``exact``: interrupted at its program counter, not returned to; ``listed`` already."""
 
     registers: Mapping[str, int]
     exact: bool = False
@@ -43,10 +38,10 @@ class Cursor:
 
 @dataclass(frozen=True)
 class Stay:
-    """The frames of a thread on one stack among others: the first and the last one's index, the last one's place.
+    """The frames of a thread on one of several stacks: the first and the last one's index, the last one's place.
 
-    ``pointer`` is the last one's. ``following`` is that of the frame after it, None where there is none; ``recovered``
-    says whether that one was found by other than the unwinder.
+    ``pointer`` is the last one's; ``following`` that of the frame after it, or None; ``recovered``: that one was not
+    found by the unwinder.
     """
 
     first: int
@@ -57,11 +52,17 @@ class Stay:
     recovered: bool = False
 
 
-class NativeStack:
-    """A thread's whole stack, innermost first: per frame its place and its stack pointer.
+@dataclass(frozen=True)
+class KernelFrame:
+    """A frame of a kernel's ``Compute``: the class, and the memory in which the kernel's address may be, in bytes."""
 
-    Of a deep one only the two ends are kept, and what ``DepthCounts`` counted of the rest.
-    """
+    kernel: str
+    low: int
+    high: int
+
+
+class NativeStack:
+    """A thread's whole stack, innermost first: places and stack pointers; ``DepthCounts`` for a deep one's middle."""
 
     def __init__(self, places: Iterable[CodeLocation] = (), pointers: Iterable[int] = ()) -> None:
         self.places: StackEnds[CodeLocation] = StackEnds(places)
@@ -132,10 +133,7 @@ class NativeStack:
         return len(self.places.tail) >= TAIL and self._depths.goes_on(count)
 
     def repeat(self, count: int, times: int, size: int) -> None:
-        """The last ``count`` frames come ``times`` more times, ``size`` bytes higher each time.
-
-        The last ``TAIL`` frames must have done so too; ``may_repeat`` holds.
-        """
+        """Add the last ``count`` frames ``times`` more times, ``size`` bytes apart; needs ``may_repeat``."""
         self._forget()
         self._depths.repeat(self.places.tail[-count:], times, size)
         self.pointers.tail = [one + times * size for one in self.pointers.tail]

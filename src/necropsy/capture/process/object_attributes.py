@@ -56,7 +56,7 @@ def attributes(memory: Memory, objects: ObjectReader, address: int) -> tuple[int
 
 
 def _values(memory: Memory, at: int) -> tuple[int, ...]:
-    """``PyDictValues`` of 3.11 and 3.12: the byte before them says how much is kept there for their order."""
+    """``PyDictValues`` of 3.11 and 3.12: the byte before them is the size of the part that keeps their order."""
     prefix = memory.exactly(at - 1, 1) if at and at % 8 == 0 else None
     return _pointers(memory, at, prefix[0] - 2) if prefix is not None else ()
 

@@ -1,7 +1,7 @@
-"""Python objects in memory, described without a word of the user's: type, dtype, shape, and single numbers.
+"""Descriptions of Python objects in memory without the user's text: type, dtype, shape, and single numbers.
 
 CPython 3.8 to 3.13 on 64 bits (``longobject.h``, ``cpython/object.h``), NumPy 1 and 2 (``ndarraytypes.h``), ctypes
-(``ctypes.h``), TensorFlow and PyTorch. Whatever does not look as it must is left out; nothing here raises.
+(``ctypes.h``), TensorFlow and PyTorch. Anything unexpected is left out; nothing here raises.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ class ObjectReader:
         return Argument(name=name, type=kind.name)
 
     def _int(self, address: int) -> int | None:
-        """A ``PyLongObject``; 3.12 keeps sign and count of the digits otherwise (``lv_tag``) than those before it."""
+        """A ``PyLongObject``; 3.12 changed where sign and count of the digits are (``lv_tag``)."""
         head = self._memory.exactly(address + 16, 8)
         if head is None:
             return None
@@ -302,7 +302,7 @@ def _number(name: str, kind: str, value: float | None, *, is_bool: bool = False)
 
 
 def _odd(values: Sequence[float]) -> tuple[Unusual, ...]:
-    """Of floats only NaN: a negative one is nothing unusual."""
+    """Of floats only NaN: a negative one is usual."""
     found: list[Unusual] = []
     whole = [one for one in values if isinstance(one, int)]
     if any(math.isnan(one) for one in values):

@@ -47,16 +47,11 @@ class Unreadable:
 
 
 def join(frames: Sequence[Frame], evaluators: Sequence[int]) -> tuple[Frame, ...]:
-    """Say of each Python frame which native frame runs it.
+    """Assign each Python frame, which has ``ENTRY`` where an evaluator was entered, to its native frame.
 
-    CPython 3.11 and later run a Python-to-Python call in the evaluator that is running already: one evaluator runs the
-    frames up to and with the one that it was entered for. Where the numbers do not match, only the innermost frame is
-    certain, and no more is said.
-
-    Args:
-        frames: of one thread, with ``ENTRY`` where an evaluator was entered.
-        evaluators: indices of the native frames of ``_PyEval_EvalFrameDefault``, innermost first.
-
+    CPython 3.11 and later run a Python-to-Python call in the running evaluator: one evaluator runs the frames up to the
+    one that it was entered for. Where the numbers do not match, only the innermost frame is certain. ``evaluators``:
+    indices of the native frames of ``_PyEval_EvalFrameDefault``, innermost first.
     """
     entries = sum(frame.evaluated_by == ENTRY for frame in frames)
     # Of a list that was cut, the innermost evaluators are those of its frames all the same.

@@ -1,19 +1,23 @@
-"""Recursions in code that has no unwind tables, as compilers make it at run time: followed to their end at once.
+"""Skips recursions in code that has no unwind tables, as run-time compilers make it.
 
-The caller of each such frame is found by a search. Where the same return addresses came at the same distances, four
-times in a row, they are a recursion; as long as it goes on, no search is needed.
+The caller of each such frame is found by a search. The same return addresses at the same distances, four times in a
+row, are a recursion; as long as it goes on, no search is needed.
 """
 
 from __future__ import annotations
 
 import math
 import time
+from array import array
+from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
 
-from necropsy.capture.process.code_location import CodeLocation
+from necropsy.capture.process.deep_stack import CodeLocation
 from necropsy.capture.process.memory import Memory
 from necropsy.capture.process.native_stack import Cursor, NativeStack
+from necropsy.capture.process.thread_report import Folded, nameless
+from necropsy.model import Fold, Stack
 
 _SURE = 4
 """Times that a recursion has to be seen before it is followed."""
@@ -34,11 +38,7 @@ class RecursionSkip:
         """Return addresses and stack pointers."""
 
     def beyond(self, out: NativeStack, found: Cursor, high: int | None, deadline: float = math.inf) -> Cursor:
-        """``found``, or where it belongs to a recursion the end of that, whose frames are added to ``out``.
-
-        ``found`` itself is among them if it was not listed. ``high``: where the stack ends; where that is not known,
-        nothing is followed. ``deadline``: monotonic, in seconds.
-        """
+        """``found``, or the end of its recursion up to ``high`` (None: not followed), added to ``out``."""
         pointer = found.registers["rsp"]
         self._found.append((found.registers["rip"], pointer))
         del self._found[: -_SURE * _LONGEST_PERIOD - 1]
@@ -80,3 +80,50 @@ class RecursionSkip:
             return False
         frames = [(after[0], after[1] - before[1]) for before, after in pairwise(last)]
         return frames[period:] == frames[:-period]
+
+
+# What lies on a full stack that could not be unwound: return addresses that come again and again are a recursion.
+#
+# Code without unwind tables and without frame pointers leaves nothing that leads from frame to frame. But each level of
+# a recursion has pushed the same return addresses, and on a full stack there are very many levels.
+FEWEST = 64
+"""Levels: fewer may be chance."""
+_MOST = 8 << 20
+"""Bytes of the stack that are read, from its end."""
+_LONGEST_RAW_PERIOD = 16
+_EVEN = 0.9
+"""Share of the levels that have to be equally large, where an address comes once in each."""
+
+
+def recursion_in(
+    memory: Memory, stack: Stack, is_return_address: Callable[[int], bool], place_of: Callable[[int], CodeLocation]
+) -> tuple[Folded, ...]:
+    """The recursion that fills more than half of ``stack``; nothing where no return address comes so often."""
+    if stack.low is None or stack.high is None:
+        return ()
+    low = max(stack.low, stack.pointer or 0) + 7 & ~7
+    data = memory.some(low, max(min(stack.high - low, _MOST), 0))
+    words = array("Q", data[: len(data) & ~7])
+    often = [(value, count) for value, count in Counter(words).most_common(_LONGEST_RAW_PERIOD * 8) if count >= FEWEST]
+    first = next(((value, count) for value, count in often if is_return_address(value)), None)
+    if first is None:
+        return ()
+    at = [index for index, value in enumerate(words) if value == first[0]]
+    (distance, even), *_ = Counter(later - earlier for earlier, later in pairwise(at)).most_common(1)
+    if even < _EVEN * (len(at) - 1) or even * distance * 16 < len(data):
+        return ()
+    # All addresses that come once at the same place of each level.
+    level = words[at[len(at) // 2] : at[len(at) // 2] + distance]
+    following = words[at[len(at) // 2] + distance : at[len(at) // 2] + 2 * distance]
+    unit = [one for one, again in zip(level, following, strict=False) if one == again and is_return_address(one)]
+    if not 0 < len(unit) <= _LONGEST_RAW_PERIOD:
+        return ()
+    places = [place_of(value) for value in unit]
+    fold = Fold(
+        period=len(unit),
+        times=len(at),
+        functions=tuple(place.function or nameless(place) for place in places),
+        bytes_per_period=float(distance * 8),
+        modules=tuple(place.module for place in places),
+    )
+    return (Folded(fold, 0),)

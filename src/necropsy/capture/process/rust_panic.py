@@ -1,4 +1,4 @@
-"""The words of a panic that ends a Rust program by abort(), while its functions still stand on the stack. 64 bits.
+"""The message of a panic that ends a Rust program by abort(), while its functions are on the stack. 64 bits.
 
 ``std::panicking`` hands the message on as a value: a ``String`` (capacity, address, length) where it was put together,
 or the address and the length of a constant. What is printed after it cannot overwrite either.
@@ -44,10 +44,7 @@ def message(memory: Memory, places: Places, frames: Sequence[Frame], stack: Stac
 
 
 def thrown(memory: Memory, places: Places, spans: Iterable[tuple[int, int]], said: str) -> str | None:
-    """What the panic says that was on its way through the stack when ``said`` ended the program; None where not clear.
-
-    ``spans``: where the heap may be, as ``(low, high)``.
-    """
+    """The panic in flight when ``said`` ended the program, or None if unclear; ``spans``: possible heap ranges."""
     if said not in _OF_ANOTHER:
         return None
     texts: set[str] = set()
@@ -83,7 +80,7 @@ def _of_exception(memory: Memory, places: Places, words: Sequence[int]) -> Itera
 
 
 def _size_of(frames: Sequence[Frame]) -> int:
-    """The bytes of the stack on which the functions lie that serve the panic; 0 where it is none."""
+    """The bytes of the stack that the functions of the panic take; 0 where it is not one."""
     size, end = 0, 0
     for frame in frames[:_MOST_FRAMES]:
         if frame.stack_bytes is None:

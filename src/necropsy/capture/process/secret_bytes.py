@@ -1,8 +1,7 @@
 """Secrets in a process's memory, which a core of it must not show.
 
-A program that prints a token, or reads a password, has it on its stack as well. What makes a text suspicious (the
-beginnings of tokens, the words of telling names) is looked for in one pass over the bytes; only the text around a hit
-is then masked as any other.
+A program that prints a token, or reads a password, has it on its stack as well. The beginnings of tokens and the words
+of telling names are searched for in one pass; only the text around a hit is then masked like any other.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ def masked_log(text: str) -> str:
 
 
 def _hidden_of(before: str, after: str) -> Iterator[str]:
-    """What the masks in a line stand for."""
+    """What the masks in a line replaced."""
     first, *others = after.split(redact.MASK)
     at = len(first)
     for place, piece in enumerate(others, 1):

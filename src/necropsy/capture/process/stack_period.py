@@ -1,8 +1,7 @@
 """Where a stack repeats: the same return addresses at the same distances, thousands of frames long.
 
-Then it need not be followed frame by frame: what must lie in the next window of the stack is known, and it is compared
-column by column. Nothing is taken for granted: every return address is compared, and every frame pointer where it
-matters.
+The expected content of the next window is compared column by column instead of following it frame by frame: every
+return address, and every frame pointer where it matters.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ _FEWEST = 4
 
 @dataclass(frozen=True)
 class SavedRegisters:
-    """Where the frame pointer is saved in one period, and what it is there.
+    """Where the frame pointer is saved in one period, and its value.
 
-    ``at``: bytes above the last frame's return address, in the next period; ``value``: what it is in the last one;
-    ``grows``: by how much with each period.
+    ``at``: bytes above the last frame's return address, in the next period; ``value``: of the last one; ``grows``: by
+    how much with each period.
     """
 
     at: int
@@ -81,10 +80,7 @@ class StackPeriod:
 
 
 def times(memory: Memory, start: int, unit: PeriodUnit, saved: Sequence[SavedRegisters], deadline: float) -> int:
-    """How many times more the period comes, above the return address at ``start``.
-
-    ``deadline``: monotonic, in seconds; what was compared until then is returned.
-    """
+    """How often the period is repeated above the return address at ``start``, as far as compared by ``deadline``."""
     words_each = unit.size // 8
     found, columns = 0, _Columns(0, unit, ())
     while time.monotonic() <= deadline:
@@ -108,7 +104,7 @@ def times(memory: Memory, start: int, unit: PeriodUnit, saved: Sequence[SavedReg
 
 
 class _Columns:
-    """What must lie in a window of ``count`` periods."""
+    """The expected content of a window of ``count`` periods."""
 
     def __init__(self, count: int, unit: PeriodUnit, saved: Sequence[SavedRegisters]) -> None:
         self.count = count
@@ -126,14 +122,13 @@ class _Rising:
         self._steps = int.from_bytes(array("Q", steps).tobytes(), "little")
 
     def same(self, column: memoryview, first: int) -> int:
-        """How many words from the beginning are as expected, where the first one is to be ``first``."""
+        """How many words from the beginning are as expected, where the first one must be ``first``."""
         if int.from_bytes(column.tobytes(), "little") == first * self._ones + self._steps:
             return len(column)
         return next((at for at, word in enumerate(column) if word != first + at * self._step), len(column))
 
 
 def _same(column: memoryview, expected: memoryview) -> int:
-    """How many words of the two are the same, from the beginning."""
     if column == expected:
         return len(column)
     low, high = 0, len(column)

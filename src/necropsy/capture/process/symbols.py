@@ -75,10 +75,7 @@ def readable(symbol: str) -> str:
 
 
 def plain(symbol: str) -> str:
-    """``strlen`` for ``__strlen_evex``: glibc's variants for one processor or another, by the name that was called.
-
-    glibc: sysdeps/x86_64/multiarch/ifunc-impl-list.c.
-    """
+    """``strlen`` for ``__strlen_evex``, a CPU's variant (glibc: sysdeps/x86_64/multiarch/ifunc-impl-list.c)."""
     match = _VARIANT.fullmatch(symbol)
     return symbol if match is None else match[1]
 
@@ -104,7 +101,6 @@ def demangle_type(name: str) -> str | None:
 
 @lru_cache(maxsize=1)
 def _demangler() -> Callable[[str], str | None]:
-    """``__cxa_demangle`` of the C++ runtime here; where there is none, names stay as they are."""
     for library in ("libstdc++.so.6", "libc++abi.so.1"):
         try:
             function = ctypes.CDLL(library)["__cxa_demangle"]

@@ -1,9 +1,9 @@
-"""PyTorch's tensors in memory: dtype and shape, found by the form that ``c10::TensorImpl`` gives them.
+"""PyTorch's tensors in memory: dtype and shape, found by the form of ``c10::TensorImpl``.
 
 The Python object points to the ``TensorImpl``, which keeps its sizes and strides (``SizesAndStrides``: the rank, then
 five sizes and five strides, or a pointer to those of more dimensions), the storage's offset, the number of elements,
 the dtype and the device one after the other (c10/core/TensorImpl.h). Where in it differs between versions, so the form
-is searched for. It is believed only where the number of elements is the product of the sizes, and in one place only.
+is searched for. It counts only where the number of elements is the product of the sizes, and in one place only.
 """
 
 from __future__ import annotations

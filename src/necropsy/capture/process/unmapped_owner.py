@@ -1,8 +1,8 @@
-"""What an address belonged to before it was unmapped. The kernel forgets it; the program's own memory does not.
+"""The former owner of an unmapped address. The kernel forgets it; the program's own memory does not.
 
-The owner of a mapping kept its address and size in a record. After the release that record is a freed block, of which
-most is as it was: glibc's ``struct link_map`` of a library, and CPython's ``mmap`` object. Blocks of malloc that had a
-mapping of their own begin 16 bytes behind a page, and malloc counts how much of them it has returned to the system
+The owner of a mapping kept its address and size in a record. After the release that record is a freed block, mostly
+unchanged: glibc's ``struct link_map`` of a library, and CPython's ``mmap`` object. Blocks of malloc that had a mapping
+of their own begin 16 bytes behind a page, and malloc counts how much of them it has returned to the system
 (``struct malloc_par``).
 
 CPython 3.8 to 3.13 and glibc 2.26 and later on x86-64 (``include/link.h``, ``malloc/malloc.c``,
@@ -145,7 +145,7 @@ def _near(address: int) -> re.Pattern[bytes]:
 
 
 def _own_memory(maps: Spans) -> Iterator[Span]:
-    """The heap, then the program's other memory that is no file's, the smaller pieces first; so much and no more."""
+    """The heap, then other memory without a file, the smaller pieces first, up to a limit."""
     own = [one for one in maps if one.writable and (one.path is None or one.path == "[heap]")]
     left = _MOST_SEARCHED
     for one in sorted(own, key=lambda one: (one.path is None, one.high - one.low)):
@@ -158,7 +158,7 @@ def _own_memory(maps: Spans) -> Iterator[Span]:
 
 @dataclass(frozen=True)
 class Loader:
-    """Where the records of libraries have what is read of them, learned from those that are still loaded.
+    """Field offsets in the records of libraries, learned from those that are still loaded.
 
     ``start``: the library's range, ``name``: the text of its name, which is in the record itself.
     """
@@ -186,7 +186,7 @@ def loader(memory: Memory, records: Iterable[int]) -> Loader | None:
 
 
 def _library(memory: Memory, known: Loader | None, at: int, low: int, high: int) -> Former | None:
-    """``at`` is ``l_map_start`` in the record of a library that was loaded at ``low``, and is not any more."""
+    """``at`` is ``l_map_start`` in the record of a library that was loaded at ``low``, and is no longer."""
     if known is None or high - low > _LARGEST_LIBRARY:
         return None
     record = at - known.start
@@ -226,7 +226,7 @@ def _of_python(memory: Memory, at: int, low: int, size: int) -> Former | None:
 
 
 def _block(place: Place, candidates: Sequence[Candidate], c_library: Iterable[Span]) -> Former | None:
-    """A block of malloc that had a mapping of its own: its address is 16 bytes behind a page that is not mapped now."""
+    """A malloc block that had a mapping of its own: its address is 16 bytes behind a page that is unmapped now."""
     maps, address = place.maps, place.address
     returned = _given_back(place.memory, c_library)
     if returned is None:
@@ -253,7 +253,7 @@ def _block(place: Place, candidates: Sequence[Candidate], c_library: Iterable[Sp
 
 
 def _given_back(memory: Memory, c_library: Iterable[Span]) -> tuple[int, int] | None:
-    """The size of the largest mapping that free() gave back, and how much was mapped so at most; None where none was.
+    """The size of the largest mapping that free() returned, and how much was mapped so at most; or None.
 
     ``struct malloc_par`` is found by what it holds: the defaults, and thresholds that follow each other.
     """

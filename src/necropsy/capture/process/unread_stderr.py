@@ -1,8 +1,8 @@
 """The last words of a process whose stderr was not read: what its code and its memory still have of them.
 
-The string constants that the function which gave up had loaded before it called ``abort`` say what was written. Where
-one of them is a format, the formatted text mostly still lies where it was put together: in the part of the stack that
-was left, or in a buffer of stdio.
+The string constants that a function loaded before it called ``abort`` show what was written. Where one of them is a
+format, the formatted text mostly still exists where it was put together: in the abandoned part of the stack, or in a
+buffer of stdio.
 """
 
 from __future__ import annotations
@@ -49,13 +49,10 @@ def last_words(
     buffers: Iterable[bytes] = (),
     spans: Iterable[tuple[int, int]] = (),
 ) -> LastWords | None:
-    """What the thread with these frames (innermost first) said before it gave up; None where nothing is left of it.
+    """What the thread with these frames (innermost first) wrote before it ended, or None.
 
-    ``buffers``: what the streams of the C library hold, written out or not. ``spans``: memory of the program's own.
-
-    Raises:
-        ImportError: capstone is not installed.
-
+    ``buffers``: content of the C library's streams, written or not. ``spans``: memory of the program's own. Raises
+    ImportError without capstone.
     """
     buffers = tuple(buffers)
     reported = _reported(code.memory, frames, stack, buffers)
@@ -141,7 +138,7 @@ def _reported(
 
 
 def _decoded(text: bytes) -> str:
-    """Up to the first byte that is no text: no NUL ends what lies in a buffer that was used before."""
+    """Up to the first byte that is not text: what is in a reused buffer has no NUL at its end."""
     return text.decode("utf-8", "replace").partition("\ufffd")[0]
 
 
@@ -156,7 +153,7 @@ def never_written(streams: Iterable[tuple[str, bytes]]) -> LastWords | None:
 
 
 def _gave_up(frames: Sequence[Frame]) -> list[tuple[Frame, bool]]:
-    """The innermost functions outside of the system's libraries, and whether each stands behind a call."""
+    """The innermost functions outside the system's libraries, and whether each is behind a call."""
     chosen: list[tuple[Frame, bool]] = []
     seen: set[int] = set()
     for index, frame in enumerate(frames[:_FRAMES]):
@@ -180,7 +177,7 @@ def _is_said(text: str) -> bool:
 
 
 def _of_stack(memory: Memory, stack: Stack | None) -> list[bytes]:
-    """What lies above the stack pointer, and below it, where calls that are over have left it."""
+    """What is above the stack pointer, and below it, where calls that are over have left it."""
     if stack is None or stack.pointer is None:
         return []
     live = memory.some(stack.pointer, min(_LIVE_STACK, max((stack.high or stack.pointer) - stack.pointer, 0)))
@@ -194,7 +191,7 @@ def _of_stack(memory: Memory, stack: Stack | None) -> list[bytes]:
 
 
 def _put_together(passed: Sequence[str], searched: _Searched) -> tuple[str, bool]:
-    """The message that these constants are the pieces of, and whether all of it is known, the values too."""
+    """The message of which these constants are the pieces, and whether all of it, its values too, is known."""
     if len(passed) > 1 and all(_expression(piece) is not None for piece in passed):
         between = rb"%s{0,300}?" % _TEXT
         joined = re.compile(between.join(_expression(piece) or b"" for piece in passed))
@@ -222,7 +219,7 @@ def _formatted(piece: str, searched: _Searched) -> tuple[str, bool]:
 
 
 def _expression(piece: str) -> bytes | None:
-    """What the formatted text looks like; None where the format has too few words of its own to be known again."""
+    """What the formatted text looks like; None where the format has too few words of its own."""
     parts: list[bytes] = []
     literals: list[str] = []
     end = 0

@@ -1,4 +1,4 @@
-"""The local variables of the user's own frame that tell what a call was given: numbers, and the shapes of arrays.
+"""Local variables of the user's own frame that show what a call was given: numbers, and the shapes of arrays.
 
 No contents of arrays and no text: a report is shown to others. ``--python-locals`` reads everything.
 """
@@ -49,14 +49,9 @@ def _last_name(function: str | None) -> str:
 
 
 def values(memory: Memory, known: Values, frame: Standing, code: str | None) -> tuple[Argument, ...] | None:
-    """What the variables of ``frame`` are, at most ``MOST``; None where they cannot be read.
+    """The variables of ``frame``, at most ``MOST``; None where they cannot be read.
 
-    Args:
-        memory: of the process.
-        known: reads its plain values.
-        frame: its location in the process's memory.
-        code: its source line; the variables that it names come first, and in a module they are the only ones.
-
+    ``code``: its source line; the variables that it names come first, and in a module they are the only ones.
     """
     objects = ObjectReader(memory, tagged=frame.layout.tagged)
     flags = memory.u32(frame.code + frame.layout.flags)

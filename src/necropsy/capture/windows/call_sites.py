@@ -69,11 +69,11 @@ class CallSites:
         return found
 
     def returning(self, words: Iterator[tuple[int, int]], begin: int | None, here: object) -> tuple[int, int] | None:
-        """Of places and words the first that is a return address, or may be one in a module whose code is not at hand.
+        """The first of places and words that is a return address, or may be one in a module whose code is missing.
 
-        Old return addresses stay in parts of the stack that nobody wrote to since. A call that names its target leads
-        to that function, or to a jump, as imports are called: others are taken only where there is nothing else.
-        ``here``: the module of the function that was called, which begins at ``begin``; None where that is not known.
+        Old return addresses stay in unused parts of the stack. A call that names its target leads to that function, or
+        to a jump, as imports are called: others are taken only where there is nothing else. ``here``: the module of the
+        called function, which begins at ``begin``; None where unknown.
         """
         other: tuple[int, int] | None = None
         for at, value in words:
@@ -116,7 +116,7 @@ class CallSites:
 
 
 def _is_indirect(code: bytes) -> bool:
-    """``code`` is ``FF /2`` and what its operand takes, 2 to 7 bytes in all, and nothing more (Intel SDM, 2.1.5)."""
+    """``code`` is ``FF /2`` and its operand, 2 to 7 bytes in all, and nothing more (Intel SDM, 2.1.5)."""
     if code[0] != 0xFF or code[1] >> 3 & 7 != 2:
         return False
     kind, register = code[1] >> 6, code[1] & 7

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from necropsy.capture.process import cpp_exception
-from necropsy.capture.windows.minidump_memory import Memory
+from necropsy.capture.process.memory import Memory
 from necropsy.capture.windows.modules import ModuleImages
 from necropsy.formats.demangle_msvc import type_name
 from necropsy.formats.windows_exits import CPP_EXCEPTION
@@ -47,17 +47,12 @@ _SHORT = 16
 class _Catchable:
     name: str
     offset: int
-    """Of this part in the thrown object."""
 
 
 def of_record(
     code: int, parameters: Sequence[int], memory: Memory, images: ModuleImages | None = None
 ) -> CppException | None:
-    """The exception that a record with this code and these parameters stands for; None where it is none of C++.
-
-    What cannot be read, because image or object are not at hand, is None in it. ``images``: where names of types are
-    looked up that the memory does not hold.
-    """
+    """The C++ exception in a record, or None; unreadable parts are None. ``images`` have the names of types, too."""
     if code == GNU_EXCEPTION and parameters:
         found = _gnu(memory).at_header(parameters[0])
         return CppException(
@@ -84,7 +79,7 @@ def of_record(
 
 
 def _types(memory: Memory, images: ModuleImages | None, info: int, base: int, word: int) -> tuple[_Catchable, ...]:
-    """As what it may be caught, the thrown type first. ``word``: bytes of an address."""
+    """The types as which it may be caught, the thrown type first. ``word``: bytes of an address."""
     head = memory.exactly(info, _THROW_INFO.size)
     if head is None:
         return ()
@@ -108,7 +103,7 @@ def _types(memory: Memory, images: ModuleImages | None, info: int, base: int, wo
 
 
 def _name(memory: Memory, images: ModuleImages | None, address: int) -> str | None:
-    """The name in a type descriptor. It lies where data may be written, but it never is: the file has it too."""
+    """The name in a type descriptor. It is writable, but never written: the file has it too."""
     text = memory.c_string(address, _LONGEST_NAME)
     loaded = images.at(address) if text is None and images is not None else None
     if loaded is None or loaded.image is None:
@@ -149,7 +144,7 @@ def _string(memory: Memory, address: int, word: int) -> str | None:
 
 
 def on_stack(memory: Memory, stack: Stack, images: ModuleImages | None = None) -> CppException | None:
-    """The exception that the thread with this stack could not get rid of; None where none is found.
+    """The thread's uncaught exception, or None.
 
     While a handler is looked for, and where none is found, nothing is unwound: the record of ``throw`` is still on the
     stack when the process ends itself.
@@ -171,13 +166,13 @@ def on_stack(memory: Memory, stack: Stack, images: ModuleImages | None = None) -
 
 
 class _Anything:
-    """Stands for what a mapping says: it can be written, and no file is mapped there."""
+    """A mapping that can be written, and is of no file."""
 
     writable, is_file = True, False
 
 
 class _Everywhere:
-    """Stands for the list of mappings: an address is in one where its memory is at hand."""
+    """The list of mappings: an address is in one where its memory is available."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory

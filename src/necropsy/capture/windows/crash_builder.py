@@ -7,19 +7,18 @@ from collections.abc import Iterator
 
 import msgspec
 
-from necropsy.capture.process import fault_instruction, python_stacks, recursion_folds
-from necropsy.capture.process.environment_names import is_harmless
+from necropsy.capture.process import fault_instruction, python_stacks, thread_report
 from necropsy.capture.process.guarded import Gaps
 from necropsy.capture.process.registers import Registers
 from necropsy.capture.windows import (
     cpp_exception,
-    environment,
     exception_records,
     fatal_exceptions,
     fault_consistency,
     library_versions,
     memory_map,
     memory_messages,
+    process_parameters,
     stack_bounds,
     x86_arm64_instruction,
 )
@@ -27,8 +26,8 @@ from necropsy.capture.windows.interpreter import WindowsFrameReader
 from necropsy.capture.windows.modules import ModuleImages
 from necropsy.capture.windows.symbolizer import Symbolizer
 from necropsy.capture.windows.target import ProcessSnapshot
+from necropsy.capture.windows.unwinder import WalkedStack
 from necropsy.capture.windows.unwinders import Unwinders, counter_of, pointer_of, registers_of
-from necropsy.capture.windows.walked_stack import WalkedStack
 from necropsy.formats.minidump_records import ExceptionRecord, ThreadRecord
 from necropsy.formats.windows_exits import ACCESS_VIOLATION, FAST_FAIL, STACK_OVERFLOW, end_of, fault_of
 from necropsy.model import (
@@ -44,6 +43,7 @@ from necropsy.model import (
     Stack,
     Thread,
 )
+from necropsy.secrets.names import is_harmless
 
 SHARE_OF_CRASHED = 0.6
 """Of the budget of time, for the stack of the thread that crashed; the others get what is left."""
@@ -67,8 +67,6 @@ def crash_of(stopped: ProcessSnapshot) -> Crash:
 
 
 class _Reader:
-    """One process being read; holds what several parts need."""
-
     def __init__(self, stopped: ProcessSnapshot, gaps: Gaps, images: ModuleImages) -> None:
         self.stopped, self.gaps, self.images = stopped, gaps, images
         self.memory = images.memory
@@ -120,13 +118,13 @@ class _Reader:
 
     @property
     def code(self) -> int:
-        """The code of the exception that it died by; 0 where it lives."""
+        """The code of the exception that it died of; 0 where it lives."""
         exception = self.stopped.exception
         return exception.code if exception is not None and self._kills(exception) else 0
 
     @property
     def parameters(self) -> tuple[int, ...]:
-        """Of the exception; addresses of a 32-bit process as they are, not extended by their sign."""
+        """Of the exception; addresses of a 32-bit process without sign extension."""
         exception = self.stopped.exception
         found = exception.parameters if exception is not None else ()
         return tuple(one & _32_BITS for one in found) if self.architecture in _OF_32_BITS else found
@@ -225,7 +223,6 @@ class _Reader:
         return self.registers if is_crashed else registers_of(self.architecture, one.context)
 
     def _stack(self, one: ThreadRecord, values: dict[str, int] | None, *, is_crashed: bool) -> Stack | None:
-        """The bounds of a thread's stack."""
         narrow = "esp" in (values or {})
         stack = stack_bounds.of_thread(self.stopped, one, pointer_of(values), narrow=narrow)
         exception = self.stopped.exception
@@ -239,7 +236,6 @@ class _Reader:
         return stack
 
     def _walk(self, values: dict[str, int] | None, stack: Stack | None, *, is_crashed: bool) -> WalkedStack | None:
-        """Its frames."""
         walker = self.walkers.of(values) if values is not None else None
         if walker is None or values is None:
             return None
@@ -277,7 +273,7 @@ class _Reader:
             frames=walked.kept() if walked is not None else None,
             frames_total=len(walked) if walked is not None else None,
             complete=walked.complete if walked is not None else None,
-            folds=recursion_folds.with_python(recursion_folds.folded(walked), frames) if walked is not None else (),
+            folds=thread_report.with_python(thread_report.folded(walked), frames) if walked is not None else (),
             largest=walked.largest() if walked is not None and is_crashed else (),
             stack=stack,
         )
@@ -299,7 +295,7 @@ class _Reader:
         )
 
     def _messages(self) -> tuple[Message, ...] | None:
-        """What is known to have been said, and what only memory says; None where neither could be seen."""
+        """Messages seen, and those only in memory; None where neither could be read."""
         stopped, exception = self.stopped, self.stopped.exception
         found = list(stopped.messages)
         if exception is not None and self.on_windows and self.code:
@@ -346,7 +342,7 @@ class _Reader:
             # A process that is at hand gives all that it was started with, and half of that is somebody's own.
             variables = {name: value for name, value in sorted(variables.items()) if is_harmless(name.upper())}
         elif self.architecture == "x64" and self.on_windows:
-            blocks = (environment.variables(self.memory, one.teb) for one in stopped.threads[:4])
+            blocks = (process_parameters.variables(self.memory, one.teb) for one in stopped.threads[:4])
             variables = next((one for one in blocks if one is not None), None)
         return Environment(
             platform=_platform(stopped),

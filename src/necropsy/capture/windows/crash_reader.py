@@ -144,7 +144,7 @@ class Reader:
         )
 
     def _unloaded(self, process: Debuggee) -> tuple[UnloadedModule, ...]:
-        """What was unloaded, with the sizes, which only the files tell by now."""
+        """What was unloaded, with the sizes, which only the files have by now."""
         for path in {one.path for one in process.unloaded} - self.images.keys():
             with dll_load_failures.opened(path) as image:
                 self.images[path] = ReadLoad.of(image) if image is not None else None
@@ -152,7 +152,7 @@ class Reader:
         return tuple(replace(one, size=image.size) if image is not None else one for one, image in read)
 
     def _failed_loads(self, process: Debuggee) -> tuple[tuple[Message, ...], tuple[Gap, ...]]:
-        """What it tried to load in vain, and what of that could not be looked at."""
+        """The libraries that it failed to load, and what of that could not be read."""
         try:
             failed, complete = missing_dll.failed(process, self.images)
         except Exception as error:  # noqa: BLE001 - as above

@@ -1,6 +1,6 @@
 """Names by dbghelp, which is part of Windows: it reads the PDBs of a live process' modules, and DWARF on wine.
 
-Sources: Microsoft Learn, ``dbghelp.h``. A PDB is looked for beside its module and where ``_NT_SYMBOL_PATH`` says, and
+Source: Microsoft Learn, ``dbghelp.h``. A PDB is looked for beside its module and where ``_NT_SYMBOL_PATH`` says, and
 is taken only where its signature is the module's.
 """
 
@@ -42,12 +42,7 @@ class Symbols:
     """Of one process; to be closed. Each module is loaded when an address in it is asked for."""
 
     def __init__(self, process: winapi.Handle, modules: Sequence[ModuleRecord]) -> None:
-        """Nothing is read yet.
-
-        Raises:
-            OSError: dbghelp is not to be had.
-
-        """
+        """Nothing is read yet. Raises OSError where dbghelp is not available."""
         self._process, self._modules = process, tuple(modules)
         self._api = _library()
         self._loaded: dict[int, bool] = {}
@@ -113,7 +108,6 @@ class Symbols:
 
 
 def _library() -> Any:
-    """Dbghelp with the types of what is passed."""
     library = _WINDOWS.WinDLL("dbghelp", use_last_error=True)
     pointer, number, text, address = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_wchar_p, ctypes.c_uint64
     library.SymSetOptions.argtypes = (number,)
@@ -127,13 +121,13 @@ def _library() -> Any:
 
 
 def _system(modules: Sequence[ModuleRecord]) -> tuple[str, ...]:
-    """Where the system's own DLLs lie: Windows' folder, and that of ntdll.dll (wine's is elsewhere)."""
+    """The folders of the system's DLLs: Windows' folder, and that of ntdll.dll (wine's is elsewhere)."""
     folders = [one.path.rpartition("\\")[0] for one in modules if one.name.casefold() == "ntdll.dll"]
     return tuple(one.casefold() for one in (os.environ.get("SYSTEMROOT", "C:\\Windows"), *folders) if one)
 
 
 def _search_path(modules: Sequence[ModuleRecord], system: tuple[str, ...]) -> str:
-    """The modules' own folders, but the system's, and what the user has set for debuggers."""
+    """The modules' own folders, except the system's, and what the user has set for debuggers."""
     folders = dict.fromkeys(one.path.rpartition("\\")[0] for one in modules)
     own = [one for one in folders if one and not one.casefold().startswith(system)]
     asked = os.environ.get("_NT_SYMBOL_PATH")

@@ -1,4 +1,4 @@
-"""What the system tells a debugger: ``DEBUG_EVENT`` of x64, its bytes as values, and the calls that wait and answer.
+"""Debug events of Windows: ``DEBUG_EVENT`` of x64, its bytes as values, and the calls that wait and answer.
 
 Layouts: Microsoft Learn, ``minwinbase.h`` (DEBUG_EVENT, EXCEPTION_DEBUG_INFO, LOAD_DLL_DEBUG_INFO, ...).
 """
@@ -140,12 +140,7 @@ def parse(data: bytes) -> DebugEvent:
 
 
 def wait(seconds: float | None) -> DebugEvent | None:
-    """The next event of a process that this thread debugs; None where none came in this time.
-
-    Raises:
-        OSError: there is nothing to wait for.
-
-    """
+    """The next event of a debugged process; None where none came in time. Raises OSError without a process."""
     buffer = ctypes.create_string_buffer(SIZE)
     milliseconds = winapi.INFINITE if seconds is None else max(0, int(seconds * 1000))
     # Since Windows 10; the older one turns what OutputDebugStringW says into the system's own code page.

@@ -1,8 +1,8 @@
-"""The debug loop: it follows the command and its children, changes nothing, and looks when one is about to die.
+"""The debug loop: follows the command and its children, changes nothing, and reads one that is about to die.
 
-What the program does is its own business: exceptions are handed on to its own handlers, breakpoints of its own too.
-And what goes wrong here is ours: no exception may leave the loop, because a debugger that stands still holds the
-program. Should this process die, the system lets go of the program, which runs on.
+Exceptions are handed on to the program's own handlers, its own breakpoints too. No exception of ours may leave the
+loop, because a debugger that hangs blocks the program. Should this process die, the system detaches the program, which
+runs on.
 """
 
 from __future__ import annotations
@@ -60,12 +60,7 @@ class Debugger:
         self._until = time.monotonic() + options.timeout_s if options.timeout_s is not None else None
 
     def follow(self, pid: int) -> int:
-        """All events until the command has ended; its exit code.
-
-        Raises:
-            OSError: the system gives no events.
-
-        """
+        """Handle all events until the command has ended; its exit code. Raises OSError where the system gives none."""
         while True:
             event = events.wait(self._patience())
             if event is None:
@@ -86,10 +81,10 @@ class Debugger:
                 return event.code
 
     def nouns(self) -> tuple[Process, ...]:
-        """The processes as the model says them.
+        """The processes in the model.
 
-        A launcher (of a virtual environment, of a console script) does nothing but wait for the program that it starts,
-        which may be one too, and ends as that ends: where that one died, it is the command.
+        A launcher (of a virtual environment, of a console script) only waits for the program that it starts, which may
+        be one too, and ends as that ends: where that one died, it is the command.
         """
         chain = self._chain()
         roles: dict[int, str] = {}
@@ -100,7 +95,7 @@ class Debugger:
         )
 
     def _chain(self) -> list[Debuggee]:
-        """From the process that was started to the first that died, or else to the last that ended as all before it."""
+        """From the started process to the first that died, or else to the last that ended like all before it."""
         chain = self.processes[:1]
         while chain and chain[-1].crash is None:
             children = [one for one in self.processes if one.parent == chain[-1].pid]
@@ -115,7 +110,7 @@ class Debugger:
         return min(_QUIET_S, left or _QUIET_S) if self._loading is not None else left
 
     def _load(self) -> None:
-        """One more piece of what a report will need, while the command does not want us."""
+        """Load one more piece of what a report will need, while the command is quiet."""
         try:
             done = self._loading is None or next(self._loading, self) is self
         except Exception:  # noqa: BLE001 - the report lists what is missing
@@ -131,7 +126,7 @@ class Debugger:
     # ------------------------------------------------------------ events
 
     def _handle(self, event: events.DebugEvent) -> bool:
-        """What the event tells; whether the exception in it is dealt with."""
+        """Handle the event; whether the exception in it is dealt with."""
         if isinstance(event, events.ProcessBegan):
             self._began(event)
             return True
@@ -181,7 +176,7 @@ class Debugger:
 
     @staticmethod
     def _mapped(process: Debuggee, base: int, file: winapi.Handle) -> None:
-        """An image, whose file is ours to close."""
+        """Note an image, whose file is ours to close."""
         try:
             path = winapi.final_path(file) or f"<{base:#x}>"
         finally:
@@ -216,12 +211,12 @@ class Debugger:
         return False
 
     def _look(self, process: Debuggee) -> None:
-        """What a child was started with: its loader has just got ready."""
+        """Read a child's command line, now that its loader is ready."""
         if process.command is None and process.peb:
             process.command = ProcessParameters(LiveMemory(process.handle), process.peb).command
 
     def _measure(self, process: Debuggee, tid: int) -> None:
-        """How much of its stack a thread used that ends now, where that was asked for."""
+        """Measure the stack use of a thread that ends, if requested."""
         thread = process.threads.get(tid)
         if self._always and thread is not None and len(process.stacks or ()) < _MOST_STACKS:
             found = live_target.stack_use(tid, thread, LiveMemory(process.handle))
@@ -260,7 +255,7 @@ class Debugger:
         return True
 
     def _settle(self) -> None:
-        """The command has ended: where nobody died, and it or what it launched ended badly by itself, that is told."""
+        """The command has ended: if nothing died, but it or what it launched ended badly by itself, note that."""
         for one in reversed(self._chain()):
             if one.crash is None and one.plain is not None:
                 one.crash = one.plain
@@ -269,7 +264,7 @@ class Debugger:
 
     @staticmethod
     def _died_of_overflow(process: Debuggee, code: int) -> bool:
-        """Windows says it by the code. wine ends the thread, and where it is the only one, the process with 0."""
+        """Windows shows it by the code. wine ends the thread, and where it is the only one, the process with 0."""
         if code == STACK_OVERFLOW:
             return True
         if not winapi.is_wine() or code != 0:
@@ -283,7 +278,7 @@ class Debugger:
         return stack.pointer - stack.low < _NEAR_LIMIT
 
     def _stop_all(self) -> None:
-        """The time is up: read where all stand, then end them; their last events come at once."""
+        """The time is up: read all processes, then end them; their last events come at once."""
         self._until = None
         self.timed_out = True
         standing = list(self._alive.values())
@@ -327,7 +322,7 @@ def _name(process: Debuggee, event: events.RaisedEvent) -> None:
 
 
 def _forget(process: Debuggee) -> None:
-    """A run may have thousands of children: of one that has ended only the noun is wanted."""
+    """A run may have thousands of children: of one that has ended only the model's record is kept."""
     process.threads.clear()
     process.unloaded.clear()
     process.loads.clear()

@@ -14,10 +14,7 @@ _MOST_ENDED = 512
 
 @dataclass(eq=False)
 class MappedDll:
-    """A library, from the event that mapped it to the one that took it away; the events are counted.
-
-    ``at``: when it was mapped, on the clock of ``time.monotonic``.
-    """
+    """A library, from the counted event that mapped it (``at``: its monotonic time) to the one that unmapped it."""
 
     path: str
     begun: int

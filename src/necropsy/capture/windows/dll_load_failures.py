@@ -1,9 +1,9 @@
-"""Libraries that a program tried to load while it ran, and could not: told from the debug events and the files.
+"""Libraries that a program failed to load while it ran, by the debug events and the files.
 
-The system maps a library before it looks for those that it imports, and tells the debugger of each mapping. Where one
-is not found, it takes the mapping back, and no code of the library has run (R. Chen, *The case of the DLL that refuses
-to load*, The Old New Thing, 2013). So a library did not become ready of which an import was never mapped beside it;
-which DLL that was say the import table and the folders. wine leaves the library mapped, and tells of no end.
+The system maps a library before it looks for its imports, and tells the debugger of each mapping. Where one is not
+found, it unmaps the library, none of whose code has run (R. Chen, *The case of the DLL that refuses to load*, The Old
+New Thing, 2013). So a library failed to load if an import was never mapped beside it; the import table and the folders
+show which. wine leaves the library mapped, and reports no end.
 
 While the program runs only the events are kept. All reading is done when it has ended, or is about to, and is bounded.
 """
@@ -35,8 +35,8 @@ class SearchPlaces:
     """Where a process' DLLs are looked for, in order.
 
     ``always``: the program's folder and Windows' own. ``by_default``: the working folder and those of PATH, in which an
-    import of Python does not look since 3.8 (``LOAD_LIBRARY_SEARCH_DEFAULT_DIRS``). What the program added itself, as
-    by os.add_dll_directory(), is not known; but a library that lies there was mapped from there.
+    import of Python does not look since 3.8 (``LOAD_LIBRARY_SEARCH_DEFAULT_DIRS``). Folders that the program added, as
+    by os.add_dll_directory(), are not known; but libraries in them were mapped from there.
     """
 
     always: tuple[Path, ...]
@@ -47,10 +47,10 @@ class SearchPlaces:
 
 @dataclass(frozen=True, kw_only=True)
 class FailedLoad:
-    """A load that failed: ``load`` is what the program asked for, ``importer`` what needs ``library``.
+    """A load that failed: ``load`` is what the program requested, ``importer`` what needs ``library``.
 
-    ``lies``: its folder, where it is there but was not looked for. ``function``: the library was there, without it.
-    ``unfit``: its file, which is for another processor. ``last``: nothing else was loaded after it.
+    ``lies``: its folder, where it was not looked for. ``function``: the one that it lacks. ``unfit``: its file, for
+    another processor. ``last``: nothing else was loaded after it.
     """
 
     load: MappedDll
@@ -136,7 +136,7 @@ class DllSearch:
         return tuple(sorted(found.values(), key=lambda one: one.load.begun))
 
     def _is_windows(self, one: MappedDll) -> bool:
-        """Windows' own are whole."""
+        """Windows' own are complete."""
         windows = self._places.windows
         return windows is not None and one.path.casefold().startswith(f"{windows}\\".casefold())
 
@@ -170,7 +170,7 @@ class DllSearch:
         return None
 
     def _lacking(self, one: MappedDll, beside: dict[str, MappedDll]) -> FailedLoad | None:
-        """A function that the DLL lacks which was there for it."""
+        """A function that an available DLL lacks."""
         with opened(one.path) as image:
             rows = tuple(pe_imports.wanted(image)) if image is not None else ()
         for dll in dict.fromkeys(dll for dll, _ in rows):
@@ -210,7 +210,7 @@ class DllSearch:
         )
 
     def _asked_for(self, one: MappedDll) -> MappedDll:
-        """The library for whose sake this one was mapped: the first of those that import each other up to it."""
+        """The library for which this one was mapped: the first of those that import each other up to it."""
         top = one
         for other in reversed(self._all[1:]):
             if other.begun < top.begun and other.beside(top):
@@ -220,7 +220,7 @@ class DllSearch:
         return top
 
     def _is_last(self, load: MappedDll) -> bool:
-        """All that was mapped after it was mapped for its sake."""
+        """All that was mapped after it was mapped for it."""
         after = [one for one in self._all if one.begun > load.begun]
         wanted, waiting = {load.name}, [load]
         while waiting:
@@ -259,7 +259,6 @@ def is_virtual(dll: str) -> bool:
 
 
 def _first(dll: str, folders: Sequence[Path]) -> Path | None:
-    """The file of that name which is found first."""
     for folder in folders:
         with suppress(OSError, ValueError):
             if (folder / dll).is_file():

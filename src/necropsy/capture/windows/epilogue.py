@@ -20,10 +20,7 @@ Code = Callable[[int, int], bytes]
 
 
 class Return(NamedTuple):
-    """Distances from the stack pointer, in bytes.
-
-    ``frame``: of the caller's frame pointer; None where its register has it.
-    """
+    """Offsets from the stack pointer in bytes; ``frame``: the caller's frame pointer's, None if in its register."""
 
     at: int
     """Of the return address."""
@@ -37,9 +34,9 @@ Way = Return | Literal["framed"] | None
 
 
 def ahead(code: Code, pc: int, *, wide: bool) -> Way:
-    """How the function returns that stands at ``pc``; ``wide``: of x86-64.
+    """How the function at ``pc`` returns; ``wide``: of x86-64.
 
-    What holds at ``pc`` holds on each of the ways from there: the first that tells is taken.
+    What holds at ``pc`` holds on each way from there: the first that shows it is taken.
     """
     try:
         import capstone
@@ -50,14 +47,11 @@ def ahead(code: Code, pc: int, *, wide: bool) -> Way:
 
 
 class _Search:
-    """Follows the ways from one place."""
-
     def __init__(self, code: Code, disassembler: Any, *, wide: bool) -> None:
         self._code, self._disassembler, self._wide = code, disassembler, wide
         self._seen: set[int] = set()
 
     def way(self, pc: int) -> Way:
-        """The first answer."""
         ways: list[tuple[int, _State]] = [(pc, _State(8 if self._wide else 4))]
         while ways:
             at, state = ways.pop()
@@ -98,7 +92,7 @@ class _Search:
         return None
 
     def _taken_by(self, operands: str) -> int | None:
-        """What the function that is called takes from the stack when it returns; None where nobody knows."""
+        """What the called function pops off the stack when it returns; None where unknown."""
         target = _number(operands)
         if self._wide or target is None:
             return 0 if self._wide else None
@@ -127,12 +121,12 @@ class _State:
     word: int
     at: int = 0
     frame: int | None = None
-    """Where the caller's frame pointer lies; None: in its register."""
+    """Offset of the caller's frame pointer; None: in its register."""
     called: bool = False
-    """A call was passed: if it does not return, what stands behind it may belong to another function."""
+    """A call was passed: if it does not return, what follows it may belong to another function."""
 
     def take(self, mnemonic: str, operands: str, taken: int | None) -> Return | Literal["framed", "unknown"] | None:
-        """One instruction; None: it goes on. ``taken``: what a call takes from the stack, None where nobody knows."""
+        """One instruction; None: it goes on. ``taken``: what a call pops off the stack, None where unknown."""
         sp, bp = ("rsp", "rbp") if self.word == 8 else ("esp", "ebp")
         first, _, second = (part.strip() for part in operands.partition(","))
         if mnemonic == "push":
@@ -165,7 +159,6 @@ class _State:
         return None
 
     def returned(self, operands: str) -> Return | None:
-        """The instruction is the return."""
         extra = _number(operands) if operands else 0
         if extra is None or self.at < 0:
             return None

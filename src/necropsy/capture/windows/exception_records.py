@@ -1,4 +1,4 @@
-"""What an exception's record points to, besides C++'s: a delayed DLL that did not come, a heap that is damaged.
+"""What an exception's record points to, besides C++'s: a missing delay-loaded DLL, a heap that is damaged.
 
 Layouts: delayimp.h of Visual C++ (``DelayLoadInfo``; codes ``VcppException(ERROR_SEVERITY_ERROR, ERROR_MOD_NOT_FOUND)``
 and ``ERROR_PROC_NOT_FOUND``); ``HEAP_FAILURE_INFORMATION`` from ntdll's public symbols.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 
-from necropsy.capture.windows.minidump_memory import Memory
+from necropsy.capture.process.memory import Memory
 from necropsy.formats.minidump_records import Assertion, ExceptionRecord
 from necropsy.formats.windows_exits import HEAP_CORRUPTION
 from necropsy.model import Message

@@ -1,7 +1,4 @@
-"""Which exceptions end a process, and what is said of one.
-
-Codes: Microsoft Learn, ``EXCEPTION_RECORD``; ntstatus.h.
-"""
+"""Exceptions that end a process. Codes: Microsoft Learn, ``EXCEPTION_RECORD``; ntstatus.h."""
 
 from __future__ import annotations
 
@@ -26,9 +23,9 @@ _SYSTEM = frozenset({"ntdll.dll", "wow64.dll", "wow64cpu.dll"})
 def kills(code: int, module: ModuleRecord | None, *, asked_by: ModuleRecord | None = None) -> bool:
     """The exception, raised in ``module``, is one that ends a process.
 
-    ``RaiseException`` takes any number, so that one below those of Windows is a program's own. A breakpoint in
-    ntdll.dll is that of a debugger that breaks in, or of the start of a program under one, unless the program itself
-    called it (``DebugBreak``): ``asked_by`` is where the function with the breakpoint returns to.
+    ``RaiseException`` takes any number, so one below those of Windows is a program's own. A breakpoint in ntdll.dll is
+    that of a debugger that breaks in, or of the start of a program under one, unless the program itself called it
+    (``DebugBreak``): ``asked_by`` is where the function with the breakpoint returns to.
     """
     if code in _OF_DEBUGGERS or code in _REQUESTED:
         return False

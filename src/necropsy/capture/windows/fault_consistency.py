@@ -1,7 +1,7 @@
 """Whether a dump's fault and the instruction at its program counter belong together.
 
-They need not: a handler may have unwound a part of the stack before it wrote the dump, and Breakpad on Linux did not
-always write down why the kernel sent the signal.
+They may not: a handler may have unwound a part of the stack before it wrote the dump, and Breakpad on Linux did not
+always record why the kernel sent the signal.
 """
 
 from __future__ import annotations
@@ -18,10 +18,7 @@ _HALVES = frozenset({0, 0x1FFFF})
 
 
 def fault_told(fault: Fault | None, read: Instruction | None) -> Fault | None:
-    """The fault; without an address where a 0 stands for one that the kernel did not know.
-
-    x86-64 refuses an impossible (not canonical) address without saying which, and Linux then gives 0.
-    """
+    """The fault, without the 0 that Linux gives for a non-canonical address, which x86-64 does not report."""
     if (
         fault is None
         or fault.address != 0

@@ -1,9 +1,9 @@
 """Stacks without unwind tables: of x86, of ARM64, and of dumps whose images are not read (Linux, macOS).
 
-Frame pointers lead from frame to frame: each lies above the one before, within the thread's stack, and beside it a
-return address, in executable memory, behind a call where the code is at hand. Where they end, the next such return
-address on the stack is taken. The innermost frame is asked more closely: a function that has no frame yet, or none any
-more, is left by the way that its own instructions go.
+Frame pointers lead from frame to frame: each is above the one before, within the thread's stack, and beside it a
+return address, in executable memory, behind a call where the code is available. Where they end, the next such return
+address on the stack is taken. The innermost function may have no frame yet, or none any more: its own instructions show
+how it returns.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, NamedTuple
 
 from necropsy.capture.process.native_stack import LARGE_FRAME, Cursor
 from necropsy.capture.process.recursion_skip import RecursionSkip
 from necropsy.capture.windows import epilogue
-from necropsy.capture.windows.architectures import Architecture
 from necropsy.capture.windows.call_sites import CallSites
 from necropsy.capture.windows.modules import ModuleImages
 from necropsy.capture.windows.symbolizer import Symbolizer
 from necropsy.capture.windows.target import MemoryRegions
-from necropsy.capture.windows.walked_stack import WalkedStack
+from necropsy.capture.windows.unwinder import WalkedStack
 from necropsy.formats import arm64_code
 from necropsy.model import FoundBy, Stack
 
@@ -42,7 +42,7 @@ _LARGEST_ARRAY = 1 << 31
 
 
 class _At(NamedTuple):
-    """A frame: its program counter, stack pointer and frame pointer (None: not known), and how it was found."""
+    """A frame: its program counter, stack pointer and frame pointer (None: unknown), and how it was found."""
 
     pc: int
     sp: int
@@ -51,7 +51,7 @@ class _At(NamedTuple):
 
 
 class _Bottom:
-    """Nobody called the last frame."""
+    """The last frame was not called."""
 
 
 _BOTTOM: Final = _Bottom()
@@ -71,8 +71,8 @@ class FramePointerUnwinder:
     ) -> None:
         """``regions``: which memory is executable, where that is known.
 
-        Where not ``on_windows`` the images are not read: a word is taken for a return address only where it is known to
-        point to executable memory.
+        Where not ``on_windows`` the images are not read: only a word that is known to point to executable memory is a
+        return address.
         """
         self._abi, self._images, self._names, self._memory = abi, images, names, images.memory
         self._sites = CallSites(images, regions, arm64=abi.link is not None, mask=abi.mask)
@@ -82,14 +82,7 @@ class FramePointerUnwinder:
         self._data, self._low, self._high = b"", 0, 0
 
     def walk(self, registers: Mapping[str, int], stack: Stack | None, deadline: float) -> WalkedStack:
-        """The stack of the thread with these registers, to its first frame or until ``deadline`` (monotonic, s).
-
-        Args:
-            registers: those of the processor by name.
-            stack: its bounds, where they are known: beyond ``high`` nothing is looked for.
-            deadline: as ``time.monotonic`` counts.
-
-        """
+        """The stack to its first frame, or ``deadline`` (monotonic, s); nothing is looked for beyond its ``high``."""
         abi, out = self._abi, WalkedStack()
         at = _At(registers.get(abi.counter, 0), registers.get(abi.pointer, 0), registers.get(abi.frame))
         self._read(at.sp, None if stack is None else stack.high)
@@ -151,7 +144,7 @@ class FramePointerUnwinder:
     # -- the innermost frame ------------------------------------------------------------------------------------------
 
     def _first(self, at: _At, registers: Mapping[str, int]) -> _At | None:
-        """The caller of the frame that the thread stands in, where it is told by other than its frame pointer."""
+        """The caller of the innermost frame, where it is found by other than its frame pointer."""
         called = self._sites.executable(at.pc) is False
         if self._abi.link is not None:
             return self._by_link(at, registers.get(self._abi.link, 0), called=called)
@@ -162,7 +155,7 @@ class FramePointerUnwinder:
         return self._returned(at, way, "scan") if isinstance(way, epilogue.Return) else None
 
     def _way(self, pc: int) -> epilogue.Way:
-        """How the function is left that stands at ``pc``, where its code is at hand; asked once for each place."""
+        """How the function at ``pc`` returns, where its code is available; cached for each place."""
         if pc not in self._ways:
             self._ways[pc] = epilogue.ahead(self._memory.some, pc, wide=self._abi.word == 8)
         return self._ways[pc]
@@ -177,7 +170,7 @@ class FramePointerUnwinder:
     def _by_link(self, at: _At, link: int, *, called: bool) -> _At | None:
         """The link register holds the return address until a function saves it, and after it has loaded it again.
 
-        Between, it holds where the last call of the function returned to, which lies in the function itself.
+        Between, it holds where the last call of the function returned to, which is in the function itself.
         """
         link = self._plain(link)
         if not link or not self._may_return_to(link):
@@ -253,7 +246,7 @@ class FramePointerUnwinder:
         return (out.places[-1].module or "").casefold() in _STARTERS
 
     def _at_top(self, out: WalkedStack, at: _At) -> bool:
-        """Without the image of ntdll.dll: the last frame lies in it, called kernel32.dll, at the top of the stack."""
+        """Without the image of ntdll.dll: the last frame is in it, called kernel32.dll, at the top of the stack."""
         names = [(place.module or "").casefold() for place in out.outermost(2)]
         return len(out) > 1 and names == ["kernel32.dll", "ntdll.dll"] and 0 <= self._high - at.sp <= _NEAR_TOP
 
@@ -297,3 +290,29 @@ class FramePointerUnwinder:
         measured = out.stack_bytes(caller) or 0
         if size and size < _LARGEST_ARRAY:
             out.taking[caller] = measured + size
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """How a processor's calls use the stack. ``word``: bytes of an address; the rest are names of registers.
+
+    A frame pointer points to the caller's frame pointer, and the return address is above it. ``link``: the register
+    of the return address; None where it is on the stack.
+    """
+
+    name: str
+    word: int
+    counter: str
+    pointer: str
+    frame: str
+    link: str | None = None
+
+    @property
+    def mask(self) -> int:
+        """What an address has room for."""
+        return (1 << 8 * self.word) - 1
+
+
+X86 = Architecture("x86", 4, "eip", "esp", "ebp")
+X64 = Architecture("x64", 8, "rip", "rsp", "rbp")
+ARM64 = Architecture("ARM64", 8, "pc", "sp", "fp", "lr")

@@ -31,9 +31,9 @@ class FrameScan(CallSites):
     # -- callers ------------------------------------------------------------------------------------------------------
 
     def caller(self, out: NativeStack, at: Cursor, high: int | None, *, called: bool = False) -> Cursor | None:
-        """The caller of the last frame in ``out``, where nothing says how to unwind. How it was found is noted there.
+        """The caller of the last frame in ``out``, where nothing says how to unwind, as noted there.
 
-        ``called``: the thread stands at an address where no code is.
+        ``called``: the thread is at an address where there is no code.
         """
         state, index = at.registers, len(out)
         pointer, frame_pointer = state.get("rsp", 0), state.get("rbp", 0)
@@ -60,7 +60,7 @@ class FrameScan(CallSites):
         return by_pointer
 
     def _scanned(self, rip: int, pointer: int, high: int) -> tuple[int, int] | None:
-        """The next word that is a return address, or may be one in a module whose code is not at hand."""
+        """The next word that is a return address, or may be one in a module whose code is missing."""
         here = self._images.at(rip)
         return self.returning(self._words(pointer, high), None if here is None else here.begin_of(rip), here)
 
@@ -73,10 +73,7 @@ class FrameScan(CallSites):
         return _found({"rip": value, "rsp": frame_pointer + 16, "rbp": saved})
 
     def pushed(self, rip: int) -> int | None:
-        """How far above the stack pointer the return address lies, by the instructions that follow up to the return.
-
-        For helpers without tables, as MinGW's ``___chkstk_ms`` is, which pushes two registers.
-        """
+        """Distance of the return address by the instructions up to the return: ``___chkstk_ms`` has no table."""
         try:
             import capstone
         except ImportError:

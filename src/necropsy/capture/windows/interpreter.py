@@ -1,8 +1,8 @@
 """Python stacks of a process on Windows, by our own reading of the interpreter's objects.
 
-The objects are laid out as on Linux, but for ``long``, which has 4 bytes: a thread's ids are such. ``_PyRuntime`` is
-exported by python3X.dll (``Include/internal/pycore_runtime.h``), whose export table must be at hand: in its file, or in
-a dump with all memory.
+The layouts are Linux', except for ``long``, which has 4 bytes: a thread's ids are such. ``_PyRuntime`` is exported by
+python3X.dll (``Include/internal/pycore_runtime.h``), whose export table must be available: in its file, or in a dump
+with all memory.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Mapping
 
 from necropsy.capture.process.cpython_frames import FrameReader
 from necropsy.capture.process.cpython_offsets import READABLE, Layout, layout_of
+from necropsy.capture.process.memory import Memory
 from necropsy.capture.process.python_stacks import PythonStackError
-from necropsy.capture.windows.minidump_memory import Memory
 from necropsy.capture.windows.modules import LoadedModule, ModuleImages
 
 _DLL = re.compile(r"python3\d{1,2}(?:_d)?\.dll", re.IGNORECASE)
@@ -33,7 +33,6 @@ class WindowsFrameReader(FrameReader):
         return next((one for one in images.modules if _DLL.fullmatch(one.name)), None)
 
     def _find(self) -> tuple[int, Layout]:
-        """As ``FrameReader``: the interpreter's state, and how its objects are laid out."""
         library = self.interpreter(self._images)
         if library is None:
             raise PythonStackError("no Python interpreter is loaded")

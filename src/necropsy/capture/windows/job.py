@@ -1,8 +1,8 @@
 """A job object, by which a command and all that it starts can be ended at once.
 
-It is made for runs with a time limit that are not debugged: a debugger knows every child itself. Nothing is ended when
-the job's handle is closed, so that a supervisor that dies does not take the program with it; and who wants to leave
-the job may, as without it.
+It is for runs with a time limit that are not debugged: a debugger knows every child itself. Nothing is ended when the
+job's handle is closed, so that a supervisor that dies does not take the program with it; and a process may leave the
+job, as without it. The workers of ``contain`` are the other case: each ends with its caller, alone.
 """
 
 from __future__ import annotations
@@ -16,22 +16,21 @@ _EXTENDED_LIMITS = 9
 """``JobObjectExtendedLimitInformation``."""
 _SIZE = 144
 """``JOBOBJECT_EXTENDED_LIMIT_INFORMATION`` of x64; ``LimitFlags`` lies 16 bytes into it."""
-_BREAKAWAY_OK = 0x800
+_BREAKAWAY_OK, _BREAKS_AWAY, _ENDS_AT_CLOSE = 0x800, 0x1000, 0x2000
 
 
 class JobObject:
     """A command and its descendants."""
 
-    def __init__(self, process: winapi.Handle) -> None:
-        """Take a process in that was started suspended.
+    def __init__(self, process: winapi.Handle, *, ends_with_us: bool = False) -> None:
+        """Add a process that was started suspended. Raises OSError where the system refuses.
 
-        Raises:
-            OSError: the system refuses.
-
+        ``ends_with_us``: it is ended when this process ends or closes the job; its children are not in the job.
         """
         self._handle = winapi.call("CreateJobObjectW", None, None)
         limits = ctypes.create_string_buffer(_SIZE)
-        struct.pack_into("<I", limits, 16, _BREAKAWAY_OK)
+        flags = _BREAKS_AWAY | _ENDS_AT_CLOSE if ends_with_us else _BREAKAWAY_OK
+        struct.pack_into("<I", limits, 16, flags)
         winapi.call("SetInformationJobObject", self._handle, _EXTENDED_LIMITS, ctypes.byref(limits), _SIZE)
         if not self._handle or not winapi.call("AssignProcessToJobObject", self._handle, process):
             raise winapi.failure()
@@ -39,3 +38,7 @@ class JobObject:
     def end(self, code: int) -> None:
         """End all of them, with this exit code."""
         winapi.call("TerminateJobObject", self._handle, code)
+
+    def close(self) -> None:
+        """Give up the handle."""
+        winapi.close(self._handle)

@@ -1,7 +1,7 @@
-"""``run`` on Windows: a command under a debug loop that it does not feel.
+"""``run`` on Windows: starts the command under the debug loop.
 
-One process is both the one that waits for the command and its debugger. Where debugging fails, the command runs on and
-is waited for; where this process dies, the system lets go of the command (``DebugSetProcessKillOnExit``).
+One process both waits for the command and debugs it. Where debugging fails, the command runs on and is waited for;
+where this process dies, the system detaches the command (``DebugSetProcessKillOnExit``).
 """
 
 from __future__ import annotations
@@ -39,11 +39,7 @@ def run(command: Sequence[str], options: RunOptions, on_end: Callable[[RunRecord
 
     ``on_end`` is called once, when the command has ended. ``debug``: without it only the exit code is seen.
 
-    Raises:
-        CommandNotFoundError: no such command.
-        NotExecutableError: the system does not run that file.
-        NecropsyError: no process was to be had; nothing has been run.
-
+    Raises CommandNotFoundError, NotExecutableError, or NecropsyError where no process can be created.
     """
     path = _found(command[0])
     refusal = "it was not to be debugged (--no-debug)" if not debug else _cannot_debug()
@@ -72,7 +68,7 @@ def run(command: Sequence[str], options: RunOptions, on_end: Callable[[RunRecord
 
 
 def _answer(event: int) -> bool:
-    """What the console tells every process of it: the command decides, and we end as it does."""
+    """The console sends its events to every process: the command decides, and we end as it does."""
     if event in {_CTRL_C, _CTRL_BREAK}:
         return True
     # The window was closed, or the user logs off: as long as this waits, the report has time.
@@ -81,7 +77,6 @@ def _answer(event: int) -> bool:
 
 
 def _cannot_debug() -> str | None:
-    """Why programs cannot be debugged from this Python; None where they can."""
     machine = platform.machine()
     if machine not in {"AMD64", "x86_64"} or sys.maxsize < 1 << 32:
         return f"it is debugged from a 64-bit Python on x64 only so far, not from this one ({machine})"
@@ -89,10 +84,7 @@ def _cannot_debug() -> str | None:
 
 
 def _found(name: str) -> Path:
-    """The file that a shell would run: in this folder, then in those of PATH, with the endings of PATHEXT.
-
-    CreateProcess itself would look beside our own interpreter first.
-    """
+    """The file that a shell would run, by PATH and PATHEXT; CreateProcess would look beside our own Python first."""
     found = shutil.which(name)
     if found is not None:
         return Path(found).absolute()
@@ -113,8 +105,6 @@ def _refused(name: str, error: OSError) -> NecropsyError:
 
 
 class _Watched:
-    """One command, from the moment that it may run."""
-
     def __init__(self, command: tuple[str, ...], options: RunOptions, log: Stderr, started: winapi.Started) -> None:
         self.command, self.options, self.log, self.started = command, options, log, started
         self.begun, self.began = now(), time.monotonic()
@@ -158,7 +148,6 @@ class _Watched:
         return winapi.exit_code(process)
 
     def record(self, code: int) -> RunRecord:
-        """What was seen of the run."""
         tail, gaps = self.log.tail()
         debugger = self.debugger
         processes = debugger.nouns() if debugger is not None else ()

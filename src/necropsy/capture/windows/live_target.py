@@ -7,8 +7,8 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from necropsy.capture.process.memory import Memory
 from necropsy.capture.windows import winapi
-from necropsy.capture.windows.minidump_memory import Memory
 from necropsy.errors import InputError
 from necropsy.formats.minidump_records import MemoryInfo, ModuleRecord, SystemInfo, ThreadRecord
 from necropsy.formats.pe import Image
@@ -80,9 +80,8 @@ def _context(thread: winapi.Handle, *, is_wow64: bool) -> bytes:
 def stack_use(tid: int, thread: LiveProcess, memory: Memory) -> StackUse:
     """How much of its stack the thread ever used, to a page: its committed part grows, and never shrinks.
 
-    Not so on wine, which commits all of it at once.
-
-    ``StackBase``, ``StackLimit`` (of the NT_TIB) and ``DeallocationStack`` of its block, which is there until it ended.
+    By ``StackBase``, ``StackLimit`` (of the NT_TIB) and ``DeallocationStack`` of its block, which is there until it
+    ended. wine commits all of it at once.
     """
     base, limit, low = (memory.u64(thread.teb + at) for at in (_STACK_BASE, _STACK_LIMIT, _STACK_LOW))
     name = winapi.thread_name(thread.handle) or thread.name

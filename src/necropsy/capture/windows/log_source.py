@@ -1,8 +1,8 @@
-"""The end of what the command writes to stderr, as far as it can be had without touching it.
+"""The end of the command's stderr, as far as it is available without a change.
 
 A regular file is read back at the death. What goes to a console or into a pipe is gone: to see it, it has to pass
-through a pipe of ours, and then isatty and the order beside stdout are no longer the program's own. That is for those
-who ask for it (``--log pipe``).
+through a pipe of ours, and then isatty and the order beside stdout are no longer the program's own, so that is opt-in
+(``--log pipe``).
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What lies at an address: a piece of memory and what may be done with it, in the words that Linux has for it.
-
-Sources: Microsoft Learn, ``MEMORY_BASIC_INFORMATION`` and *Memory Protection Constants*.
-"""
+"""Memory at an address, in Linux' words. Sources: ``MEMORY_BASIC_INFORMATION``, *Memory Protection Constants*."""
 
 from __future__ import annotations
 
@@ -66,7 +63,7 @@ def complete(stopped: ProcessSnapshot, images: ModuleImages, fault: Fault) -> Fa
 
 
 def _section_at(images: ModuleImages, address: int) -> Mapping | None:
-    """The section of an image that holds ``address``: it is there, unless somebody changed its protection."""
+    """The section of an image that holds ``address``, unless its protection was changed."""
     loaded = images.at(address)
     image = loaded.image if loaded is not None else None
     section = image.section_at(address - loaded.low) if image is not None and loaded is not None else None
@@ -82,7 +79,7 @@ def _section_at(images: ModuleImages, address: int) -> Mapping | None:
 
 
 def _stack_at(stopped: ProcessSnapshot, address: int) -> Mapping | None:
-    """The stack that holds ``address``, as far as the dump brings it: it is there, and no code."""
+    """The stack that holds ``address``, as far as the dump has it: it is mapped, and not code."""
     for thread in stopped.threads:
         one = thread.stack
         if one is not None and one.address <= address < one.address + one.size:
@@ -91,6 +88,6 @@ def _stack_at(stopped: ProcessSnapshot, address: int) -> Mapping | None:
 
 
 def _below(stopped: ProcessSnapshot, address: int) -> Mapping | None:
-    """The nearest memory that ends at or below an address where there is none."""
+    """The nearest memory that ends at or below an unmapped address."""
     hole = stopped.regions.at(address) if stopped.regions is not None else None
     return mapping_at(stopped, hole.base - 1) if hole is not None and hole.base > 0 else None

@@ -29,7 +29,7 @@ class _Piece:
 
 
 class _Written:
-    """What of the memory at hand a program may have written: not the images, not what is there for reading only."""
+    """The available memory that a program may have written, without images and read-only memory."""
 
     def __init__(self, stopped: ProcessSnapshot) -> None:
         self._stopped = stopped
@@ -67,10 +67,7 @@ def ended_itself(code: int) -> bool:
 
 
 def of_checks(stopped: ProcessSnapshot, stack: Stack, innermost: Sequence[str | None], tid: int) -> tuple[Message, ...]:
-    """The CHECK that failed on this thread, where one ended the process.
-
-    Of most libraries no function has a name here; then only a line that says itself that it is fatal is taken.
-    """
+    """The fatal CHECK that failed on this thread; without names of functions, its line must say that it is fatal."""
     text = memory_messages.check_text(stopped.memory, _Written(stopped), stack)
     if text is None or not (_FATAL.search(text) or memory_messages.reports_a_check(innermost)):
         return ()

@@ -25,12 +25,7 @@ _RECORD = struct.Struct("<IIQQI4x15Q")
 
 
 def write(process: Debuggee, event: RaisedEvent, out: BinaryIO, *, whole: bool) -> None:
-    """Write a dump of the process at this exception to ``out``, compressed by gzip.
-
-    Raises:
-        OSError: the system cannot write it.
-
-    """
+    """Write a gzipped dump of the process at this exception to ``out``. Raises OSError where the system cannot."""
     import msvcrt
 
     function = _WINDOWS.WinDLL("dbghelp", use_last_error=True).MiniDumpWriteDump

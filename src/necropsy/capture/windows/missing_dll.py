@@ -1,4 +1,4 @@
-"""Which DLL the loader did not find: its status does not say, the import tables of what it did load do.
+"""Which DLL the loader did not find: not its status, but the import tables of the loaded ones show it.
 
 Where a program looks for DLLs: Microsoft Learn, *Dynamic-link library search order* (safe search mode, no manifest).
 """
@@ -42,10 +42,7 @@ def missing(process: Debuggee) -> tuple[Message, ...]:
 
 
 def failed(process: Debuggee, known: dict[str, ReadLoad | None]) -> tuple[tuple[Message, ...], bool]:
-    """The libraries that it tried to load in vain while it ran, and whether all were looked at.
-
-    ``known``: what was read of images before; more is put there.
-    """
+    """The libraries that it failed to load, and whether all were looked at; ``known``: images read so far."""
     program = process.executable
     if program is None:
         return (), True
@@ -78,7 +75,6 @@ def _always(program: Path, variables: dict[str, str]) -> tuple[Path, ...]:
 
 
 def _by_default(variables: dict[str, str], folder: str | None) -> Iterator[Path]:
-    """The working folder and those of PATH."""
     upper = {name.upper(): value for name, value in variables.items()}
     if folder:
         yield Path(folder)

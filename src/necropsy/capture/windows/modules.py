@@ -1,7 +1,7 @@
-"""The files that were loaded: without them a stack of x64 Windows cannot be followed by its tables.
+"""The files that were loaded, which have the unwind tables of x64 Windows.
 
-A file is taken only where its TimeDateStamp and its size as an image are those of the module that was loaded, and what
-else is known of both does not speak against it. A stack that was unwound by another build's tables looks clean.
+A file is used only where its TimeDateStamp and its size as an image are those of the loaded module, and nothing else
+contradicts. A stack that was unwound by another build's tables looks clean.
 """
 
 from __future__ import annotations
@@ -183,7 +183,6 @@ class ModuleImages:
 
     @cached_property
     def _listing(self) -> dict[str, list[Path]]:
-        """Files in the folders that are called as a module is, and PDBs."""
         wanted = {one.name.casefold() for one in self.modules}
         found: dict[str, list[Path]] = {}
         count, deadline = 0, time.monotonic() + _LONGEST_LISTING_S
@@ -218,7 +217,7 @@ class ModuleImages:
         return image
 
     def _differs(self, image: Image, module: ModuleRecord) -> str | None:
-        """What tells the file from what was loaded."""
+        """The difference between the file and what was loaded."""
         if (image.timestamp, image.size_of_image) != (module.timestamp, module.size):
             return (
                 f"TimeDateStamp {image.timestamp:#010x} and size {image.size_of_image:,}, "
@@ -276,7 +275,7 @@ class FilledMemory(Memory):
 
 
 def is_local(path: str, *, windows: bool) -> bool:
-    r"""The path of a module may be looked at: it is absolute, and of no other machine.
+    r"""The path of a module may be opened: it is absolute, and on this machine.
 
     A dump may name anything. Windows asks for ``\\server\share`` over the network, and sends credentials along.
     """
@@ -286,7 +285,7 @@ def is_local(path: str, *, windows: bool) -> bool:
 
 
 def _installed(path: str) -> Iterator[Path]:
-    """Where the same file may lie on this machine: at the same path, or in this Python and its packages."""
+    """Where the same file may be on this machine: at the same path, or in this Python and its packages."""
     parts = path.replace("\\", "/").split("/")
     if is_local(path, windows=os.name == "nt"):
         yield Path(path)

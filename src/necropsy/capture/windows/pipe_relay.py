@@ -1,12 +1,12 @@
 """``--log pipe``: the command's stderr is a pipe of ours, and a process beside it passes the bytes on, unchanged.
 
-This file is run by itself, as ``python relay.py``, so that what becomes of the supervisor does not matter to the
-command: it imports nothing of necropsy and nothing that must be installed. Where its process is ended, the supervisor
-goes on in its place (``serve`` in a thread); only where both are ended at once, writes to stderr fail from then on.
+This file is run by itself, as ``python relay.py``, so that the supervisor's fate does not matter to the command: it
+imports nothing of necropsy and nothing that must be installed. Where its process is ended, the supervisor goes on in
+its place (``serve`` in a thread); only where both are ended at once, writes to stderr fail from then on.
 
-The pipe's reading end is opened for overlapped reads: nobody who asks it for its state then has to wait for a read that
-somebody else began. A question of the supervisor is answered when all that was in the pipe before it has been passed
-on: so the last words of a dead program are known, and a report comes after them.
+The pipe's reading end is opened for overlapped reads: a query of its state then does not have to wait for another's
+read. A question of the supervisor is answered when all that was in the pipe before it has been passed on: so the last
+words of a dead program are known, and a report comes after them.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _ANY = (1 << 64) - 1
 
 
 class RelayRing:
-    """The last bytes that were passed on, in memory that two processes share by its name: one writes, one reads.
+    """The last bytes that were passed on, in named memory that two processes share: one writes, one reads.
 
-    ``answered`` is the number of the last question that was answered, ``serving`` whether anybody has begun to read.
+    ``answered``: the number of the last answered question; ``serving``: whether reading has begun.
     """
 
     SIZE = _HEAD.size + KEPT
@@ -46,12 +46,7 @@ class RelayRing:
 
     @classmethod
     def named(cls, name: str) -> RelayRing:
-        """The first to name it makes it.
-
-        Raises:
-            OSError: there is no such memory to be had.
-
-        """
+        """The first to name it creates it. Raises OSError where there is no such memory."""
         memory: Any = mmap.mmap
         return cls(memory(-1, cls.SIZE, tagname=name))
 
@@ -100,7 +95,7 @@ def windows() -> Any:
 
 
 class _Source:
-    """A pipe from which the next bytes have been asked for."""
+    """A pipe from which the next bytes have been requested."""
 
     def __init__(self, handle: int) -> None:
         self._handle, self._api = handle, windows()
@@ -110,16 +105,15 @@ class _Source:
 
     @property
     def event(self) -> int:
-        """It is set when there is something to take."""
+        """An event that is set when there is something to take."""
         return int(self._pending.event)
 
     @property
     def ready(self) -> bool:
-        """There is something to take."""
         return self.open and self._api.WaitForSingleObject(self.event, 0) == 0
 
     def take(self) -> bytes:
-        """The bytes that have come; none where somebody wrote none, or nobody has the other end any more."""
+        """The bytes that have come; none for an empty write, or where the other end is closed."""
         try:
             self._pending.GetOverlappedResult(True)
             data = bytes(self._pending.getbuffer() or b"")
@@ -140,7 +134,7 @@ def serve(data: int, questions: int, ring: RelayRing, write: _Write) -> int:
     """Pass on all that comes; how it ended, ``ALL_GONE`` or ``TARGET_GONE``.
 
     ``data``, ``questions``: the reading ends of two pipes; a question is its number in eight bytes. ``write(data) ->
-    bool``: false where nobody reads it.
+    bool``: false where the target is closed.
     """
     api = windows()
     ring.begin()

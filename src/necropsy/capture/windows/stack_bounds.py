@@ -1,9 +1,9 @@
 """Where a thread's stack begins and ends, and whether it is used up.
 
-A thread's own block (TEB) knows: ``StackBase`` at 8, ``StackLimit`` at 16 (the lowest address that is committed) and
-``DeallocationStack`` at 0x1478, where the memory that was reserved for it begins. What a dump does not hold of that is
-told by the list of memory regions, else only the part that lies in the dump is known. Windows keeps the last pages of a
-stack for itself: the exception is raised when one is touched (Microsoft Learn, *Thread Stack Size*).
+A thread's own block (TEB) has ``StackBase`` at 8, ``StackLimit`` at 16 (the lowest committed address) and
+``DeallocationStack`` at 0x1478, where its reserved memory begins. What a dump lacks of that is in the list of memory
+regions, else only the part in the dump is known. Windows keeps the last pages of a stack for itself: the exception is
+raised when one is touched (Microsoft Learn, *Thread Stack Size*).
 """
 
 from __future__ import annotations
@@ -35,10 +35,7 @@ _PROBE = 16 * PAGE
 def of_thread(
     stopped: ProcessSnapshot, thread: ThreadRecord, pointer: int | None, *, narrow: bool = False
 ) -> Stack | None:
-    """The stack of a thread whose stack pointer is ``pointer``; None where nothing is known of it.
-
-    ``narrow``: it runs 32-bit code.
-    """
+    """The stack of a thread by its stack pointer, or None; ``narrow``: it runs 32-bit code."""
     by_block = _by_block_of_32_bits if narrow else _by_block
     found = by_block(stopped, thread, pointer) or _by_regions(stopped, pointer)
     if found is None and thread.stack is not None and _inside(pointer, thread.stack.address, thread.stack.size):
@@ -109,7 +106,7 @@ def _reserved(stopped: ProcessSnapshot, address: int) -> int | None:
 
 
 def _by_regions(stopped: ProcessSnapshot, pointer: int | None) -> tuple[int | None, int] | None:
-    """The reserved memory that the stack pointer lies in: from its beginning to the end of its last piece."""
+    """The reserved memory around the stack pointer: from its beginning to the end of its last piece."""
     regions = stopped.regions
     one = regions.at(pointer) if regions is not None and pointer is not None else None
     if regions is None or one is None or not one.allocation_base:
@@ -135,10 +132,7 @@ def judged(stack: Stack, code: int, address: int | None) -> Stack:
 
 
 def by_header(stack: Stack, reserve: int | None, address: int | None) -> Stack:
-    """A full stack of which only the upper end is known: ``reserve`` is what the executable's header asks for.
-
-    It is believed where the numbers agree: what was touched then lies just above the lower end that follows from it.
-    """
+    """A full stack with an unknown lower end, by its executable's ``reserve``, where the touched address fits."""
     if stack.low is not None or stack.high is None or not stack.guard_hit or not reserve or address is None:
         return stack
     size = -(-reserve // _GRANULARITY) * _GRANULARITY
@@ -149,7 +143,7 @@ def by_header(stack: Stack, reserve: int | None, address: int | None) -> Stack:
 
 
 def _full(stack: Stack, address: int | None) -> Stack:
-    """What lies below the page that was touched is the system's, and nothing that the stack could have grown into."""
+    """What is below the touched page is the system's, and nothing that the stack could have grown into."""
     low, guard = stack.low, None
     if address is not None and low is not None and low <= address < low + _GUARDED:
         end = (address // PAGE + 1) * PAGE

@@ -30,12 +30,7 @@ class StderrPipe:
     """The pipe of one run. ``theirs`` is the end for the command, which may be inherited."""
 
     def __init__(self) -> None:
-        """Start the relay.
-
-        Raises:
-            OSError: there is no pipe or no process to be had; nothing has been changed.
-
-        """
+        """Start the relay. Raises OSError without a pipe or a process; nothing has been changed then."""
         self._api = pipe_relay.windows()
         name = f"necropsy-{os.getpid()}-{os.urandom(8).hex()}"
         self._ring = pipe_relay.RelayRing.named(name)
@@ -94,10 +89,10 @@ class StderrPipe:
             self._api.CloseHandle(self._data)
 
     def settle(self) -> bool:
-        """Wait until all that was written so far has been passed on; false where that takes longer than two seconds.
+        """Wait until all past writes have been passed on; false where that takes longer than two seconds.
 
-        Where nobody reads what is passed on, many deaths must not wait for each other. A relay that has not begun yet
-        is something else: the words of a program that died at once are still to come.
+        Where the target is not read, deaths must not wait for each other. A relay that has not begun yet is different:
+        the words of a program that died at once are still to come.
         """
         while not self._ring.serving and time.monotonic() < self._begun + _START_S:
             time.sleep(_PAUSE_S)

@@ -1,7 +1,7 @@
-"""What stands at a place in an image: function, source line, inlined calls.
+"""Function, source line and inlined calls at a place in an image.
 
 By debug information (PDB, or the DWARF that MinGW writes) through symbolic, which is an extra; by MinGW's symbol table;
-by exports. An export names a place only where it is shown to lie in the same function: of TensorFlow's 47,633 exports
+by exports. An export names a place only where it is shown to be in the same function: of TensorFlow's 47,633 exports
 13,643 begin a function of the unwind tables, and the nearest one is mostly another function.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from necropsy.capture.process.code_location import CodeLocation
+from necropsy.capture.process.deep_stack import CodeLocation
 from necropsy.capture.process.symbols import demangle, readable
 from necropsy.capture.windows.modules import LoadedModule, ModuleImages
 from necropsy.errors import InputError
@@ -58,7 +58,7 @@ class Symbolizer:
     def at(self, pc: int, exact: bool) -> tuple[CodeLocation, ...]:
         """The calls at ``pc``, innermost first: those inlined there, then the function itself.
 
-        ``exact`` says that ``pc`` is where the thread stands, not where a call returns to: the call itself is before.
+        ``exact``: the thread is at ``pc``, which is not where a call returns to: the call itself is before that.
         """
         key = pc << 1 | exact
         found = self._known.get(key)
@@ -197,10 +197,7 @@ def _call(one: Any) -> InlinedCall:
 
 
 def _whole(called: str, symbol: str | None) -> str:
-    """The symbol's name, where debug information has lost a part of it.
-
-    Its first underscore; or, in a debugger that reads DWARF, classes, namespaces and parameters.
-    """
+    """The symbol's name, where debug information has lost its first underscore, or classes and parameters."""
     if symbol is None:
         return called
     if symbol.lstrip("_") == called.lstrip("_"):
@@ -214,7 +211,7 @@ def _whole(called: str, symbol: str | None) -> str:
 
 
 def _plain(name: str) -> str:
-    """The name as people read it. symbolic takes the first underscore of each name in DWARF away.
+    """The demangled name. symbolic removes the first underscore of each name in DWARF.
 
     So what was mangled begins with ``Z``; a function has its parameters behind the name, a word such as Zoo has not.
     """
@@ -229,10 +226,7 @@ def _plain(name: str) -> str:
 
 
 def extent(loaded: LoadedModule, rva: int) -> tuple[int, int]:
-    """The part of a function that a name for ``rva`` must lie in: that with ``rva``, or the first one of the function.
-
-    A part that is chained to another has the name of the first. Where no entry covers ``rva``, it is empty.
-    """
+    """Where a name for ``rva`` must be: its part of the function, or the first one of a chain; empty without entry."""
     unwinder, image = loaded.unwinder, loaded.image
     if unwinder is None or image is None:
         return rva, rva

@@ -9,10 +9,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
-from necropsy.capture.windows.minidump_memory import Memory
+from necropsy.capture.process.memory import Memory
 from necropsy.formats.minidump_records import (
     ExceptionRecord,
     MemoryInfo,
+    MemoryRanges,
     ModuleRecord,
     SystemInfo,
     ThreadRecord,
@@ -32,8 +33,8 @@ class MemoryRegions(Protocol):
 class ProcessSnapshot:
     """What is known of the process. ``exception``: None where it lives; ``main_tid``: its first thread.
 
-    ``regions``: None where nobody wrote down what the address space looks like. ``messages``: known phrases that were
-    seen elsewhere, as in what it told a debugger. ``log_tail``: the end of what it wrote to stderr.
+    ``regions``: None where the address space is unknown. ``messages``: known phrases from elsewhere, such as its output
+    for a debugger. ``log_tail``: the end of its stderr.
     """
 
     pid: int | None
@@ -93,3 +94,15 @@ class ProcessSnapshot:
             return None
         known = next((one for one in self.threads if one.tid == exception.tid), None)
         return known or ThreadRecord(tid=exception.tid, teb=0, stack=None, context=exception.context)
+
+
+class MinidumpMemory(Memory):
+    """What a minidump holds of its process: the stacks mostly, sometimes all of it."""
+
+    def __init__(self, ranges: MemoryRanges) -> None:
+        """``ranges``: ``Minidump.memory``."""
+        self._ranges = ranges
+
+    def some(self, address: int, size: int) -> bytes:
+        """As ``Memory.some``."""
+        return self._ranges.some(address, size) if size > 0 else b""

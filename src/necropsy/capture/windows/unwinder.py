@@ -1,6 +1,7 @@
-"""Native stacks of x64 Windows to the bottom, however deep: by unwind tables, else frame pointers, else a search.
+"""Native stacks of x64 Windows, of any depth: by unwind tables, else frame pointers, else a search.
 
-Simple rows (``x64_unwind.Row``) are followed by what both systems share, ``CfiUnwinder``; the others one by one.
+``CfiUnwinder``, which both systems share, follows simple rows (``x64_unwind.UnwindRow``); the others are followed one
+by one.
 """
 
 from __future__ import annotations
@@ -10,18 +11,17 @@ from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 from necropsy.capture.process.cfi_unwinder import WINDOW, CfiRowStep, CfiUnwinder
-from necropsy.capture.process.code_location import CodeLocation
-from necropsy.capture.process.native_stack import Cursor, StackMemory
+from necropsy.capture.process.deep_stack import CodeLocation
+from necropsy.capture.process.native_stack import Cursor, NativeStack, StackMemory
 from necropsy.capture.process.recursion_skip import RecursionSkip
 from necropsy.capture.windows.frame_scan import FrameScan
 from necropsy.capture.windows.modules import ModuleImages
 from necropsy.capture.windows.symbolizer import Symbolizer
 from necropsy.capture.windows.target import MemoryRegions
-from necropsy.capture.windows.walked_stack import WalkedStack
 from necropsy.errors import InputError
 from necropsy.formats import x64_context
 from necropsy.formats.x64_unwind import REGISTERS, RSP, UnwindRow
-from necropsy.model import Stack
+from necropsy.model import Frame, Stack
 
 __all__ = ["StackWalker", "WalkedStack"]
 
@@ -61,14 +61,7 @@ class StackWalker(CfiUnwinder[UnwindRow]):
         """Where the stack ends that is walked, if that is known."""
 
     def walk(self, registers: Mapping[str, int], stack: Stack | None, deadline: float) -> WalkedStack:
-        """The stack of the thread with these registers, to its first frame or until ``deadline`` (monotonic, s).
-
-        Args:
-            registers: ``rax`` to ``r15`` and ``rip``.
-            stack: its bounds, where they are known: beyond ``high`` nothing is looked for.
-            deadline: as ``time.monotonic`` counts.
-
-        """
+        """The stack to its first frame, or ``deadline`` (monotonic, s); nothing is looked for beyond its ``high``."""
         out = WalkedStack()
         self.window = StackMemory(b"", 0)
         self._high = None if stack is None else stack.high
@@ -108,10 +101,7 @@ class StackWalker(CfiUnwinder[UnwindRow]):
         return self.step(pc, exact=False).places[-1]
 
     def _at_top(self, out: WalkedStack, at: Cursor, high: int | None) -> bool:
-        """Without the image of ntdll.dll: the last frame lies in it, and it is where the thread began.
-
-        That is the one that called kernel32.dll at the top of the stack, or that has nothing above it that was called.
-        """
+        """Without the image of ntdll.dll: the last frame is in it, called kernel32.dll or has nothing called above."""
         names = [(place.module or "").casefold() for place in out.outermost(2)]
         sp = at.registers.get("rsp", 0)
         if at.exact or high is None or names[-1] != "ntdll.dll" or not 0 <= high - sp <= _NEAR_TOP:
@@ -196,7 +186,7 @@ class StackWalker(CfiUnwinder[UnwindRow]):
         return found
 
     def _interrupted(self, at: Cursor, found: Cursor) -> Cursor:
-        """What an exception interrupted: at the dispatcher's stack pointer lies the CONTEXT, with all registers.
+        """What an exception interrupted: at the dispatcher's stack pointer is the CONTEXT, with all registers.
 
         Wine's tables lead to the right place, but to registers that it has set by itself.
         """
@@ -241,7 +231,7 @@ class StackWalker(CfiUnwinder[UnwindRow]):
         return Cursor({**values, "rip": rip, "rsp": rsp}, exact=row.machine, listed=False)
 
     def _note_size(self, out: WalkedStack, at: Cursor) -> None:
-        """The frame was not laid out yet: what its function takes says the unwind information."""
+        """Note the size of a frame that was not laid out yet, by the unwind information."""
         pc = at.registers["rip"]
         loaded = self._images.at(pc)
         if loaded is None or loaded.image is None or loaded.unwinder is None:
@@ -274,3 +264,31 @@ class StackWalker(CfiUnwinder[UnwindRow]):
         low = (sp if end - sp < WINDOW else end - 8) & -8
         size = WINDOW if self._high is None else min(self._high - low, WINDOW)
         return StackMemory(self.memory.some(low, size), low)
+
+
+class WalkedStack(NativeStack):
+    """A thread's whole stack."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.taking: dict[int, int] = {}
+        """Bytes that a frame was about to take when the thread stopped."""
+
+    def stack_bytes(self, index: int) -> int | None:
+        """As ``NativeStack.stack_bytes``; of a frame that was not laid out yet, what it would have taken.
+
+        Compilers touch each page of a large frame (``__chkstk``) before the stack pointer moves: where the stack ends
+        there, the frame that it ended for is still small.
+        """
+        measured = super().stack_bytes(index)
+        return max(self.taking[index], measured or 0) if index in self.taking else measured
+
+    def largest(self, count: int = 5) -> tuple[Frame, ...]:
+        """The frames with the most stack bytes, largest first."""
+        measured = super().largest(count)
+        known = {frame.index for frame in measured}
+        frames = [
+            *measured,
+            *(self.frame(index) for index in self.taking if index not in known and self.places.keeps(index)),
+        ]
+        return tuple(sorted(frames, key=lambda frame: -(frame.stack_bytes or 0))[:count])

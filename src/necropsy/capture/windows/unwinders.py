@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import cast
 
-from necropsy.capture.windows import architectures
+from necropsy.capture.windows import frame_pointer_unwinder
 from necropsy.capture.windows.frame_pointer_unwinder import FramePointerUnwinder
 from necropsy.capture.windows.modules import ModuleImages
 from necropsy.capture.windows.symbolizer import Symbolizer
 from necropsy.capture.windows.target import ProcessSnapshot
 from necropsy.capture.windows.unwinder import StackWalker
-from necropsy.formats import arm64_context, x64_context
+from necropsy.formats import arm64_code, x64_context
 from necropsy.formats.minidump_records import MemoryInfos
 
 Walker = StackWalker | FramePointerUnwinder
@@ -20,7 +20,7 @@ _COUNTERS = ("rip", "eip", "pc")
 _READERS = {
     "x64": x64_context.registers,
     "x86": x64_context.registers_of_x86,
-    "ARM64": arm64_context.registers,
+    "ARM64": arm64_code.context_registers,
 }
 
 
@@ -36,7 +36,11 @@ class Unwinders:
     def of(self, registers: Mapping[str, int]) -> Walker | None:
         """The one for a thread with these registers."""
         kind = next(
-            (one for one in (architectures.X86, architectures.X64, architectures.ARM64) if one.counter in registers),
+            (
+                one
+                for one in (frame_pointer_unwinder.X86, frame_pointer_unwinder.X64, frame_pointer_unwinder.ARM64)
+                if one.counter in registers
+            ),
             None,
         )
         if kind is None:
@@ -44,7 +48,7 @@ class Unwinders:
         if kind.name not in self._made:
             self._made[kind.name] = (
                 StackWalker(self._images, self._names, self._regions)
-                if kind is architectures.X64 and self._on_windows
+                if kind is frame_pointer_unwinder.X64 and self._on_windows
                 else FramePointerUnwinder(kind, self._images, self._names, self._regions, on_windows=self._on_windows)
             )
         return self._made[kind.name]

@@ -1,4 +1,4 @@
-"""The functions of Windows that the supervisor calls, over ctypes. Importing it does nothing; only calls need Windows.
+"""The Windows functions that the supervisor calls, over ctypes. Importing it does nothing; only calls need Windows.
 
 x64 only. Layouts and meanings: Microsoft Learn (``processthreadsapi.h``, ``debugapi.h``, ``minwinbase.h``,
 ``winnt.h``). Structures that the system fills in are read by ``struct``, so their layout can be tested anywhere.
@@ -39,7 +39,7 @@ _PAGE = 4096
 
 @functools.cache
 def _kernel32() -> Any:
-    """kernel32 with the types of what is passed: without them ctypes cuts handles and addresses to 32 bits."""
+    """Declares the types of arguments: without them ctypes cuts handles and addresses to 32 bits."""
     library = _WINDOWS.WinDLL("kernel32", use_last_error=True)
     pointer, number, text = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_wchar_p
     signatures: dict[str, tuple[Any, ...]] = {
@@ -51,6 +51,7 @@ def _kernel32() -> Any:
         "WaitForDebugEvent": (pointer, number),
         "WaitForDebugEventEx": (pointer, number),
         "ContinueDebugEvent": (number, number, number),
+        "DebugActiveProcess": (number,),
         "DebugActiveProcessStop": (number,),
         "DebugSetProcessKillOnExit": (ctypes.c_int,),
         "WaitForSingleObject": (pointer, number),
@@ -89,12 +90,7 @@ def failure(code: int | None = None) -> OSError:
 
 
 def _checked(name: str, *arguments: Any) -> int:
-    """Call a function that returns 0 where it fails.
-
-    Raises:
-        OSError: it failed.
-
-    """
+    """Call a function that returns 0 where it fails. Raises OSError then."""
     result = getattr(_kernel32(), name)(*arguments)
     if not result:
         raise failure()
@@ -157,11 +153,7 @@ class Started(NamedTuple):
 def create_process(path: str, line: str, flags: int, stderr: Handle | None = None) -> Started:
     """Start ``path`` with a command line, our standard handles, console, folder, variables and inheritable handles.
 
-    ``stderr``: instead of our own; it must be inheritable.
-
-    Raises:
-        OSError: the system does not run it; ``winerror`` says why.
-
+    ``stderr``: an inheritable handle, instead of our own. Raises OSError, whose ``winerror`` says why.
     """
     ours, theirs = StartupInfo(), StartupInfo()
     _kernel32().GetStartupInfoW(ctypes.byref(ours))
@@ -202,10 +194,7 @@ _OPEN_PIPE = 0x09
 
 
 def _with_stderr(ours: StartupInfo, handle: Handle) -> ctypes.Array[ctypes.c_char] | None:
-    """The C runtime's table of open files, in which file 2 is this handle; None where nobody handed us one.
-
-    A number of files, a byte of flags for each, a handle for each (``ioinit.cpp`` of the UCRT).
-    """
+    """The C runtime's file table with this handle as file 2, or None: count, flags, handles (UCRT, ``ioinit.cpp``)."""
     size = int(ours.reserved_size or 0)
     if not ours.reserved_bytes or size < 4:
         return None
@@ -226,12 +215,7 @@ def close(handle: Handle) -> None:
 
 
 def exit_code(process: Handle) -> int:
-    """All 32 bits of the exit code.
-
-    Raises:
-        OSError: it cannot be had.
-
-    """
+    """All 32 bits of the exit code. Raises OSError where unavailable."""
     code = ctypes.c_uint32()
     _checked("GetExitCodeProcess", process, ctypes.byref(code))
     return code.value
@@ -328,12 +312,7 @@ CONTEXT_SIZE, CONTEXT_ALL, _FLAGS_AT = 1232, 0x10001F, 0x30
 
 
 def thread_context(thread: Handle) -> bytes:
-    """``CONTEXT`` of a thread that stands still (x64).
-
-    Raises:
-        OSError: it cannot be had.
-
-    """
+    """``CONTEXT`` of a suspended thread (x64). Raises OSError where unavailable."""
     buffer = ctypes.create_string_buffer(CONTEXT_SIZE + 16)
     at = -ctypes.addressof(buffer) % 16
     struct.pack_into("<I", buffer, at + _FLAGS_AT, CONTEXT_ALL)
@@ -342,7 +321,7 @@ def thread_context(thread: Handle) -> bytes:
 
 
 def _patiently(function: str, thread: Handle, buffer: int) -> None:
-    """On a busy machine, wine fails with a thread that has not come to a standstill yet."""
+    """On a busy machine, wine fails with a thread that is not suspended yet."""
     for pause in (0.01, 0.05, 0.2):
         with contextlib.suppress(OSError):
             _checked(function, thread, buffer)
@@ -355,12 +334,7 @@ _X86_SIZE, _X86_ALL = 716, 0x1003F
 
 
 def thread_context_of_x86(thread: Handle) -> bytes:
-    """``WOW64_CONTEXT``: the 32-bit registers of a thread of a 32-bit process on a 64-bit system.
-
-    Raises:
-        OSError: it cannot be had.
-
-    """
+    """``WOW64_CONTEXT``: the registers of a 32-bit process's thread on 64 bits. Raises OSError where unavailable."""
     buffer = ctypes.create_string_buffer(_X86_SIZE)
     struct.pack_into("<I", buffer, 0, _X86_ALL)
     _patiently("Wow64GetThreadContext", thread, ctypes.addressof(buffer))

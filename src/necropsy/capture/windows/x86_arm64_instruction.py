@@ -20,12 +20,7 @@ _SIZES = {"b": 1, "h": 2, "sb": 1, "sh": 2, "sw": 4}
 
 
 def of_x86(code: bytes, values: Mapping[str, int], teb: int) -> Instruction:
-    """The instruction that ``code`` begins with, where the 32-bit registers are ``values``.
-
-    Raises:
-        ImportError: capstone is not installed.
-
-    """
+    """The instruction in ``code``, by 32-bit registers. Raises ImportError without capstone."""
     wide = {f"r{name[1:]}": value for name, value in values.items() if len(name) == len("eax") and name[0] == "e"}
     found = fault_instruction.decode(code, Registers({**wide, "fs_base": teb, "gs_base": 0}), wide=False)
     return msgspec.structs.replace(
@@ -55,12 +50,7 @@ def _operand(one: MemoryOperand) -> MemoryOperand:
 
 
 def of_arm64(code: bytes, values: Mapping[str, int]) -> Instruction:
-    """As ``of_x86``, of ARM64.
-
-    Raises:
-        ImportError: capstone is not installed.
-
-    """
+    """As ``of_x86``, for ARM64. Raises ImportError without capstone."""
     at = Address(values["pc"])
     if len(code) < 4:
         return Instruction(address=at)
@@ -103,7 +93,7 @@ def _memory_of_arm64(one: Any, values: Mapping[str, int]) -> Iterator[MemoryOper
 
 
 def _name(register: str) -> str:
-    """As the contexts call it: w8 is the lower half of x8, x29 and x30 have names of their own."""
+    """As the contexts name it: w8 is the lower half of x8, x29 and x30 have names of their own."""
     name = f"x{register[1:]}" if register[:1] == "w" and register[1:].isdigit() else register
     return {"x29": "fp", "x30": "lr"}.get(name, name)
 

@@ -1,4 +1,4 @@
-"""macOS' crash report as text: the ``.crash`` file up to macOS 11, and what Console shows of the others.
+"""macOS' crash report as text: the ``.crash`` file up to macOS 11, and what Console shows of newer ones.
 
 Fields: Apple, *Examining the fields in a crash report*, *Analyzing a crash report*.
 """
@@ -82,10 +82,7 @@ def read(lines: Sequence[Line], index: int) -> TextReport | None:
 
 
 def _extent(lines: Sequence[Line], index: int) -> tuple[int, int] | None:
-    """From the first field of the report to the list of images behind its stacks.
-
-    None where a line above would have begun the same: that one has been asked for before, and it was no report.
-    """
+    """From the report's first field to its list of images; None where a line above has been tried and was not one."""
     first = index
     for at in range(index - 1, max(-1, index - _REACH), -1):
         text = lines[at].text[:_WIDEST]
@@ -124,7 +121,6 @@ def _is_of_a_report(text: str) -> bool:
 
 
 def _images_end(lines: Sequence[Line], head: int) -> int:
-    """The last line of the list of images below ``head``."""
     end = head
     while end + 1 < len(lines) and end - head < _REACH and _IMAGE.match(lines[end + 1].text[:_WIDEST]):
         end += 1
@@ -253,7 +249,7 @@ def _add_threads(report: AppleReport, rows: Sequence[str], crashed: int | None) 
 
 
 def _thread(frames: Sequence[Frame], name: str | None, levels: Sequence[tuple[int, int]], *, crashed: bool) -> Thread:
-    """The thread; where macOS counted the levels of a recursion and shows few of them, its count is the fold's."""
+    """The thread; where macOS counted a recursion's levels and shows few of them, its count is the fold's."""
     told = backtrace.thread(frames, name=name, crashed=crashed)
     deepest = max((level for level, _ in levels), default=0)
     if deepest < 4 or any(one.times >= deepest for one in told.folds) or not frames:

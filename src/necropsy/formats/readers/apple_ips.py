@@ -1,7 +1,7 @@
-"""macOS' crash report since version 12, ``Python-2026-11-20-101112.ips``: two JSON documents, a line and a body.
+"""macOS' crash report since version 12, ``Python-2026-11-20-101112.ips``: a line and a body, both JSON.
 
-Fields: Apple, *Interpreting the JSON format of a crash report*. In the body each key stands at the beginning of a line,
-so that a report of which lines are cut or missing still tells what the others say.
+Fields: Apple, *Interpreting the JSON format of a crash report*. In the body each key begins a line, so that a report
+with cut or missing lines can be read.
 """
 
 from __future__ import annotations
@@ -83,10 +83,7 @@ def read(lines: Sequence[Line], index: int) -> TextReport | None:
 
 
 def _extent(lines: Sequence[Line], index: int) -> tuple[int, int] | None:
-    """The lines above and below that look like JSON; the report's own first line begins it.
-
-    None where a line above would have begun the same: that one has been asked for before, and it was no report.
-    """
+    """The lines around that look like JSON; None where a line above has been tried and was not a report."""
     first = last = index
     while (
         first > 0 and index - first < _REACH and not _begins(lines[first].text) and _JSON.match(lines[first - 1].text)
@@ -106,7 +103,7 @@ def _begins(text: str) -> bool:
 
 
 def _chunks(texts: Sequence[str]) -> list[str]:
-    """The lines of each key of the body, joined: nothing of one reaches into the next, even where it is cut."""
+    """The lines of each key of the body, joined: a cut one does not reach into the next."""
     chunks: list[list[str]] = [[]]
     for text in texts:
         if _TOP.match(text):
@@ -202,7 +199,7 @@ def _thread(one: Mapping[str, Any], images: Sequence[Mapping[str, Any]], *, cras
 
 
 def _fold(info: Mapping[str, Any], images: Sequence[Mapping[str, Any]]) -> Fold:
-    """The recursion as macOS counted it, where the frames that are left do not show it: its key frame and its depth."""
+    """The recursion as macOS counted it, its key frame and depth, where the frames that are left do not show it."""
     frame = _frame(0, _map(info.get("keyFrame")), images)
     depth = max(_integer(info.get("depth")) or 1, 1)
     first, last = _integer(info.get("hottestElided")), _integer(info.get("coldestElided"))

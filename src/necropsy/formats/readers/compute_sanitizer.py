@@ -40,7 +40,7 @@ _SUMMARY = re.compile(r"ERROR SUMMARY: (?P<count>\d+) error")
 
 
 def _read(lines: Sequence[Line], index: int) -> TextReport | None:
-    """All errors up to the summary; where that counts none, there was none."""
+    """All errors up to the summary, and none where that counts none."""
     found: list[tuple[Line, dict[str, str]]] = []
     now: dict[str, str] | None = None
     last, others = index, 0

@@ -1,4 +1,4 @@
-"""Notices of those who collect cores: systemd-coredump and coredumpctl, Ubuntu's apport, Fedora's ABRT.
+"""Notices of core collectors: systemd-coredump and coredumpctl, Ubuntu's apport, Fedora's ABRT.
 
 Formats: systemd's src/coredump/coredump.c and src/shared/elf-util.c (the stack that elfutils unwound), coredumpctl.c;
 apport's data/apport and apport/ui; abrt's abrt-hook-ccpp.c.
@@ -13,8 +13,7 @@ from necropsy.formats import backtrace, disassembly
 from necropsy.formats.exit_status import signal_name
 from necropsy.formats.frame_lines import without_handler
 from necropsy.formats.lines import Line
-from necropsy.formats.non_python_programs import is_foreign
-from necropsy.formats.text_reports import TextReader, TextReport
+from necropsy.formats.text_reports import TextReader, TextReport, is_foreign
 from necropsy.model import Access, Address, Crash, Environment, Exit, Fault, Frame, Instruction, Thread
 
 KIND = "core-dump-notice"
@@ -166,7 +165,7 @@ def _below(lines: Sequence[Line], index: int) -> tuple[list[Thread], bool, int]:
 
 
 def _stacks(rows: Iterable[str]) -> tuple[list[Thread], bool, int]:
-    """The stacks, whether the program had a handler, and how many rows they take; the first thread took the signal."""
+    """The stacks, whether the program had a handler, and the rows they take; the first thread took the signal."""
     stacks: list[tuple[int, list[Frame]]] = []
     used = bare = 0
     framed = False
@@ -198,7 +197,6 @@ def _stacks(rows: Iterable[str]) -> tuple[list[Thread], bool, int]:
 
 
 def _of_program(frames: list[Frame]) -> list[Frame]:
-    """Without the handler that caught the signal and sent it again."""
     return without_handler(frames) if _is_handled(frames) else frames
 
 
@@ -217,7 +215,6 @@ def _frame(match: re.Match[str]) -> Frame:
 
 
 def _listed(lines: Sequence[Line], index: int) -> TextReport | None:
-    """A row of ``coredumpctl list``."""
     match = _LISTED.search(lines[index].text[:_WIDEST])
     if match is None or is_foreign(match["exe"].rsplit("/", 1)[-1]):
         return None
@@ -253,7 +250,7 @@ def _apport(lines: Sequence[Line], index: int) -> TextReport | None:
 
 
 def _report(lines: Sequence[Line], index: int) -> TextReport | None:
-    """A ``.crash`` file of apport's, or its text in Launchpad: fields, whose further lines are indented."""
+    """An apport ``.crash`` file, or its text in Launchpad: fields, whose further lines are indented."""
     fields: dict[str, list[str]] = {}
     first = last = index
     while first > 0 and index - first < 60 and _is_field(lines[first - 1].text):
@@ -295,7 +292,7 @@ def _is_field(text: str) -> bool:
 
 
 def _segfault(analysis: str) -> tuple[Fault | None, Instruction | None]:
-    """What apport made of the instruction: which operand lies where no memory is."""
+    """What apport found in the instruction: the operand whose memory is missing."""
     happened = _HAPPENED.search(analysis)
     if happened is None:
         return None, None

@@ -1,7 +1,7 @@
 """Tracebacks that Python itself does not print: IPython's and Jupyter's, rich's boxes; a syntax error without a head.
 
-What Python prints is found by its head (``formats.tracebacks``). Formats: IPython/core/ultratb.py of 5 to 9,
-rich/traceback.py of 10 to 14 (with box drawing or in ASCII), Python's own for a main script that cannot be compiled.
+Formats: IPython/core/ultratb.py of 5 to 9, rich/traceback.py of 10 to 14 (with box drawing or in ASCII), Python's own
+for a main script that cannot be compiled.
 """
 
 from __future__ import annotations
@@ -39,7 +39,6 @@ class _Chain:
         self.link = ""
 
     def goes_on(self, text: str) -> bool:
-        """The line says that another traceback of the chain follows."""
         if text.startswith(_CAUSE):
             self.link = "cause"
         elif text.startswith(_CONTEXT):
@@ -113,7 +112,6 @@ def _ipython_stack(
 
 
 def _function(text: str | None) -> str:
-    """``f`` of ``f(x)``; the code of a cell has no function."""
     name = (text or "").partition("(")[0]
     return name if name and not name.startswith("<cell line") else "<module>"
 

@@ -103,7 +103,7 @@ def _frame(match: re.Match[str]) -> Frame:
 
 
 def _crash(dump: _Dump, threads: list[_Thread]) -> Crash:
-    """In a core the thread that died stands first (elf(5): the first NT_PRSTATUS is its)."""
+    """In a core the thread that died is first (elf(5): the first NT_PRSTATUS is its)."""
     died = threads[0] if threads and dump.core else None
     if died is not None:
         died.frames, _ = backtrace.below_handler(died.frames)

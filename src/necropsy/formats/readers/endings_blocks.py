@@ -38,7 +38,7 @@ _LAMBDA = re.compile(r"Memory Size: (?P<size>\d{1,6}) MB\s{1,4}Max Memory Used: 
 
 
 def _around(lines: Sequence[Line], index: int, reach: int, stop: re.Pattern[str]) -> Iterator[tuple[Line, str]]:
-    """The line itself and those around it, nearest first; no further than to the next one of the same kind."""
+    """The line and those around it, nearest first, up to the next one of the same kind."""
     yield lines[index], lines[index].text
     for step in (-1, 1):
         for position in range(index + step, index + step * (reach + 1), step):
@@ -48,7 +48,6 @@ def _around(lines: Sequence[Line], index: int, reach: int, stop: re.Pattern[str]
 
 
 def _state(lines: Sequence[Line], index: int) -> TextReport | None:
-    """The state of a container: its exit code, with the reason that stands beside it."""
     code = _CODE.search(lines[index].text)
     if code is None:
         return None
@@ -111,7 +110,7 @@ def _end(code: str, signal: str | None, why: str | None, text: str) -> Exit | No
 
 
 def _limit(lines: Sequence[Line], index: int) -> int | None:
-    """The container's limit on memory, which ``kubectl describe`` and the API's documents name below its state."""
+    """The container's memory limit, which ``kubectl describe`` and the API's documents show below its state."""
     for position in range(index, min(len(lines), index + _FAR)):
         if _LIMITS.search(lines[position].text):
             for line in lines[position : position + 4]:
@@ -121,7 +120,7 @@ def _limit(lines: Sequence[Line], index: int) -> int | None:
 
 
 def _asked(lines: Sequence[Line], index: int) -> TextReport | None:
-    """Somebody asked a shell how the last command ended, and it answered in the next line."""
+    """A user asked a shell how the last command ended; the answer is the next line."""
     if not _ASKED.search(lines[index].text.rstrip()):
         return None
     windows = "ERRORLEVEL" in lines[index].text.upper() or "LASTEXITCODE" in lines[index].text

@@ -1,7 +1,7 @@
 """The line in which a shell says by which signal its command ended, in any language of glibc.
 
 Measured with bash 5.2 in seven languages, dash, ksh93, zsh 5.9 and tcsh; macOS' form (``Segmentation fault: 11``) and
-that of jobs (``[1]+  Aborted``) are read in bash's jobs.c and zsh's Src/jobs.c. The words are glibc's strsignal(3).
+that of jobs (``[1]+  Aborted``) are in bash's jobs.c and zsh's Src/jobs.c. The words are glibc's strsignal(3).
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _read(lines: Sequence[Line], index: int) -> TextReport | None:
 
 
 def _is_said_alone(match: re.Match[str]) -> bool:
-    """All of the line is the shell's: the word, macOS' number, that a core was left, and then the command at most."""
+    """The whole line is the shell's: the word, macOS' number, that a core was left, and at most the command."""
     word = match["word"]
     if match["core"]:
         # `Killed (see above)` is no shell's: only who crashes leaves a core.

@@ -1,7 +1,7 @@
-"""What Python's faulthandler prints: the signal or Windows' exception, and the Python stack of every thread.
+"""Python's faulthandler: the signal or Windows' exception, and the Python stack of every thread.
 
-Formats: Modules/faulthandler.c and Python/traceback.c of CPython 3.3 to 3.14; 3.14 shows the C stack too. A dump tells
-the signal only: neither its address nor, before 3.14, the native function.
+Formats: Modules/faulthandler.c and Python/traceback.c of CPython 3.3 to 3.14; 3.14 shows the C stack too. Dumps lack
+the fault's address and, before 3.14, the native function.
 """
 
 from __future__ import annotations
@@ -97,10 +97,10 @@ def _said(text: str) -> str | None:
 
 
 def _end(said: str) -> tuple[Exit | None, Stack | None]:
-    """The end that the words tell of.
+    """The exit that the words mean.
 
-    ``Fatal Python error:`` with other words is the interpreter's own: its rules know how that ends. Windows' exceptions
-    are seen before any handler: only those that are hardly ever handled are taken for an end.
+    ``Fatal Python error:`` with other words is the interpreter's own, whose rules know how that ends. Windows'
+    exceptions are printed before any handler runs: only those that are hardly ever handled count as an end.
     """
     if said.startswith(_TIMEOUT):
         return Exit(kind="timeout", text=said), None
@@ -122,8 +122,6 @@ def _with_stack(thread: Thread, stack: Stack) -> Thread:
 
 
 class _Open:
-    """The thread that is being read."""
-
     def __init__(self, match: re.Match[str]) -> None:
         self.crashed = match["who"] == "Current thread"
         self.name = match["name"] or None
@@ -145,7 +143,7 @@ class _Open:
 
 
 def _recursion(python: Sequence[Frame]) -> tuple[Fold, ...]:
-    """The calls of Python that fill a dump: it shows the innermost 100, however many there are."""
+    """The Python calls that fill a dump: it shows the innermost 100, however many there are."""
     runs = fold([(frame.source, frame.line, frame.function) for frame in python]) if len(python) >= _DEEP else ()
     return tuple(
         Fold(

@@ -1,4 +1,4 @@
-"""What gdb says of a death: the signal, backtraces of all threads, registers, the instruction, and Python's own stack.
+"""gdb sessions: the signal, backtraces of all threads, registers, the instruction, and Python's own stack.
 
 Formats of gdb 7 to 15 (gdb/infrun.c ``print_signal_received_reason``, gdb/stack.c ``print_frame``, gdb/thread.c
 ``thr_try_catch_cmd``), of pstack and gstack, which run it, and of CPython's ``python-gdb.py`` (``py-bt``).
@@ -94,10 +94,7 @@ def _read(lines: Sequence[Line], index: int) -> TextReport | None:
 
 
 def _start(lines: Sequence[Line], index: int) -> int:
-    """The first line of the frames that ``index`` lies in; ``index`` itself where it is no frame.
-
-    A backtrace whose head was cut off is recognised at its outermost frames.
-    """
+    """First line of the frames around ``index``, or ``index``; a backtrace may lack its head."""
     start = index
     printed = gdb_frames.frame_at(lines, index)
     if printed is None or not printed.sure:
@@ -112,7 +109,7 @@ def _start(lines: Sequence[Line], index: int) -> int:
 
 
 def _take(session: Session, lines: Sequence[Line], at: int, text: str) -> int | None:
-    """Read one line. The position of its last line; -1 where it is gdb's, but says nothing; None where it is not."""
+    """Read one line: the position of its last line, -1 where gdb's line says nothing, None where it is not gdb's."""
     prompt = _PROMPT.match(text)
     if prompt is not None:
         text = text[prompt.end() :]

@@ -72,7 +72,6 @@ def read(lines: Sequence[Line], index: int) -> TextReport | None:
 
 
 def _take(report: _Report, section: str, text: str, line: Line) -> tuple[str, bool]:
-    """The section that goes on behind this line, and whether the line belongs to the report."""
     if report.died is None and (match := _DIED.match(text)):
         report.died = match
     elif report.error is None and (match := _ERROR.match(text)):

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from necropsy.formats.backtrace import by_stack, hexadecimal, native
 from necropsy.formats.exit_status import signal_name
 from necropsy.formats.lines import Line
-from necropsy.formats.non_python_programs import is_foreign
-from necropsy.formats.text_reports import TextReader, TextReport
+from necropsy.formats.text_reports import TextReader, TextReport, is_foreign
 from necropsy.model import Access, Address, Crash, Environment, Exit, Fault, Gap, Instruction, Stack, Thread
 
 KIND = "kernel-log"
@@ -91,7 +90,7 @@ class _Death:
     counter: int | None = None
     pointer: int | None = None
     stack: bool = False
-    """An access that may have hit the end of the stack: to data, and to nothing that is mapped and readable."""
+    """The access may have hit the end of the stack: data, and nothing mapped and readable."""
 
 
 def read(lines: Sequence[Line], index: int) -> TextReport | None:
@@ -201,7 +200,7 @@ def _arm(match: re.Match[str]) -> _Death:
 
 
 def _fatal(match: re.Match[str]) -> _Death:
-    """``print-fatal-signals``: the signal may have been sent, so that it is no fault by itself."""
+    """``print-fatal-signals``: the signal may have been sent, so it is not a fault by itself."""
     return _Death(name=None, tid=None, fault=None, signal=signal_name(int(match["signal"])))
 
 
@@ -288,13 +287,13 @@ def _below(lines: Sequence[Line], index: int, signal: str) -> _Below:
 
 
 def _faulting(text: str) -> tuple[int, ...]:
-    """The bytes from the marked one on: there the program counter stood."""
+    """The bytes from the marked one, the program counter's, on."""
     _, mark, rest = text.partition("<")
     return tuple(int(one, 16) for one in rest.replace(">", " ").split()[:15] if len(one) == 2) if mark else ()
 
 
 def _instruction(code: Sequence[int], counter: int | None, signal: str) -> Instruction | None:
-    """What the bytes are, as far as they tell it without a disassembler: a trap, or an encoding that needs AVX."""
+    """What the bytes show without a disassembler: a trap, or an encoding that needs AVX."""
     if not code or counter is None or signal not in {"SIGILL", "SIGTRAP"}:
         return None
     known = {(0x0F, 0x0B): "ud2", (0x0F, 0xB9): "ud1", (0x0F, 0xFF): "ud0"}.get(
@@ -355,7 +354,7 @@ def _stack(death: _Death, pointer: int | None) -> Stack | None:
 
 
 def _offset(module: re.Match[str] | None, counter: int | None) -> tuple[int | None, tuple[Gap, ...]]:
-    """The place in the file; kernels before 6.10 do not print it but the mapping's beginning, which they call base."""
+    """The place in the file; kernels before 6.10 print the mapping's beginning instead, which they call base."""
     if module is None:
         return None, ()
     if module["offset"] is not None:
@@ -371,7 +370,6 @@ def _offset(module: re.Match[str] | None, counter: int | None) -> tuple[int | No
 
 
 def _audit(lines: Sequence[Line], index: int, match: re.Match[str]) -> TextReport | None:
-    """The audit log: who died of which signal, and no more."""
     if is_foreign(match["name"]):
         return None
     signal = signal_name(int(match["signal"]))

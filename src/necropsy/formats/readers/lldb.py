@@ -1,4 +1,4 @@
-"""What lldb says of a death: why each thread stopped, its frames, registers and the instruction.
+"""lldb sessions: why each thread stopped, its frames, registers and the instruction.
 
 Formats of lldb 10 to 20 on Linux and macOS (``default-thread-format``, ``default-frame-format`` in
 lldb/source/Core/CoreProperties.td; the reasons in Plugins/Process/POSIX/CrashReason.cpp, Target/UnixSignals.cpp and
@@ -126,7 +126,6 @@ class _Session:
 
     @property
     def has_substance(self) -> bool:
-        """Something of a death, or of a stack, was read."""
         return self.exit is not None or any(one.frames or one.reason for one in self.threads.values())
 
 
@@ -152,7 +151,7 @@ def _read(lines: Sequence[Line], index: int) -> TextReport | None:
 
 
 def _start(lines: Sequence[Line], index: int) -> int:
-    """The head of the frames that ``index`` lies in: a backtrace may have been cut anywhere."""
+    """The head of the frames around ``index``: a backtrace may be cut anywhere."""
     start = index
     for at in range(index - 1, max(-1, index - REACH), -1):
         text = backtrace.bare(lines[at].text)
@@ -163,13 +162,11 @@ def _start(lines: Sequence[Line], index: int) -> int:
 
 
 def _begins_anew(session: _Session, text: str) -> bool:
-    """The text goes on to another process."""
     match = _PROCESS.match(text)
     return bool(match and session.pid is not None and int(match["pid"]) != session.pid and session.threads)
 
 
 def _take(session: _Session, text: str) -> bool:
-    """Read one line; False where it says nothing of the death."""
     if match := _FRAME.match(text):
         if session.now is None:
             session.now = session.threads.setdefault(0, _Thread(0))
@@ -291,7 +288,7 @@ def _crash(session: _Session) -> Crash | None:
 
 
 def _is_looked_at(session: _Session, shown: Sequence[_Thread]) -> bool:
-    """Somebody looks into a process that lives: by Ctrl-C, or all that is shown waits. SIGSTOP occurs in cores too."""
+    """The process is alive: stopped by Ctrl-C, or all shown threads wait. SIGSTOP occurs in cores too."""
     reasons = [match["signal"] for one in session.threads.values() if (match := _SIGNAL.match(one.reason or ""))]
     return "SIGINT" in reasons or (bool(shown) and all(backtrace.waits(one.best) is not None for one in shown))
 

@@ -1,4 +1,4 @@
-"""Kills because memory ran out: what the kernel's OOM killer, systemd, systemd-oomd and earlyoom write of them.
+"""Kills because memory ran out, as the kernel's OOM killer, systemd, systemd-oomd and earlyoom log them.
 
 Formats: mm/oom_kill.c (``dump_header``, ``__oom_kill_process``, ``oom_reap_task``) and mm/memcontrol.c of Linux 3.10 to
 6.18; systemd's src/oom/oomd-manager.c and src/core/unit.c; earlyoom's kill.c.
@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from necropsy.formats.lines import Line
-from necropsy.formats.non_python_programs import is_foreign
-from necropsy.formats.text_reports import TextReader, TextReport
+from necropsy.formats.text_reports import TextReader, TextReport, is_foreign
 from necropsy.model import Crash, Environment, Exit, Message
 
 KIND = "oom-killer"
@@ -30,8 +29,7 @@ _CHOSEN = re.compile(
     r"(?:Kill process (?=\d)|oom-kill:constraint=\w{1,40}(?P<rest>.{0,700}?),task=(?P<task>[^,]{0,60}),pid=)"
     r"(?P<pid>\d{1,10})(?: \((?P<program>[^)]{0,60})\))?"
 )
-"""Who is to be killed: up to Linux 4.20 ``Kill process 4711 (python) score 912 or sacrifice child``, and it may be the
-child that dies; since 5.0 one line for programs to read."""
+"""Linux up to 4.20: ``Kill process 4711 (python) score 912 or sacrifice child``, or its child; since 5.0 one line."""
 _GROUP = re.compile(r"oom_memcg=(?P<group>[^,]{1,400})|task_memcg=(?P<task>[^,]{1,400})")
 _REAPED = re.compile(
     r"oom_reaper: (?:reaped|unable to reap) (?:process|pid:?)\s?(?P<pid>\d{1,10}) \((?P<program>[^)]{0,60})\)"
@@ -121,13 +119,12 @@ def _by_kernel(lines: Sequence[Line], index: int) -> _Kill | None:
 
 
 def _is_told(lines: Sequence[Line], index: int, pid: str) -> bool:
-    """The kill of the process that the reaper speaks of stands above."""
     above = (_VICTIM.search(line.text[:_WIDEST]) for line in lines[max(0, index - _SOON) : index])
     return any(match is not None and match["pid"] == pid for match in above)
 
 
 def _head(lines: Sequence[Line], index: int) -> int:
-    """Where the report begins that the line belongs to: not before the end of the one above."""
+    """Where the line's report begins: not before the end of the one above."""
     start = index
     for at in range(index, max(-1, index - _REACH), -1):
         text = lines[at].text[:_WIDEST]
@@ -141,7 +138,7 @@ def _head(lines: Sequence[Line], index: int) -> int:
 
 
 def _group(rest: str) -> str | None:
-    """The control group that was full; where none was, the one that the process lived in."""
+    """The control group that was full, else the one that the process was in."""
     found = {name: value for one in _GROUP.finditer(rest) for name, value in one.groupdict().items() if value}
     return found.get("group", found.get("task"))
 
@@ -174,7 +171,7 @@ def _by_user_space(text: str, index: int) -> _Kill | None:
 
 
 def _piece(lines: Sequence[Line], kill: _Kill) -> TextReport:
-    """What the kill says of a death; of one that is not meant (a browser's) only that memory was short."""
+    """What the kill says of a death; of one that does not count (a browser's) only that memory was short."""
     meant = kill.signal is not None and not is_foreign(kill.program)
     line = lines[kill.said]
     fields = dict(kill.fields)

@@ -44,7 +44,7 @@ def _llvm_frame(text: str, count: int) -> Frame | None:
 
 
 def _raised(crash: Crash, lines: Sequence[Line], last: int) -> tuple[Crash, int]:
-    """LLVM does not print the signal; where the process raised it itself, it was abort()."""
+    """LLVM does not print the signal; if the process raised it itself, it was abort()."""
     del lines
     frames = crash.threads[0].frames if crash.threads else None
     name = frames[0].function if frames else None

@@ -1,7 +1,4 @@
-"""What ``py-spy dump`` shows: where every Python thread of a process that lives stands, the innermost call first.
-
-Format of py-spy 0.3 and 0.4 (src/dump.rs).
-"""
+"""``py-spy dump``: Python threads of a live process, innermost call first. Format: py-spy 0.3, 0.4, src/dump.rs."""
 
 from __future__ import annotations
 

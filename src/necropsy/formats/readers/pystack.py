@@ -1,4 +1,4 @@
-"""What pystack shows of a core or of a process: Python's and native frames of each thread, the outermost first.
+"""pystack's report of a core or a process: Python's and native frames of each thread, the outermost first.
 
 Format of pystack 1.0 to 1.7 (src/pystack/traceback_formatter.py, src/pystack/__main__.py).
 """
@@ -127,7 +127,7 @@ def _crash(dump: _Dump) -> Crash:
 
 
 def _died(dump: _Dump) -> _Thread | None:
-    """The thread that crashed. pystack does not say it: the only one that does not wait, or the one with the GIL."""
+    """The thread that crashed, which pystack does not name: the only one that does not wait, or that with the GIL."""
     if dump.signal is None:
         return None
     running = [one for one in dump.threads if backtrace.waits(_natives(one)) is None]
@@ -138,7 +138,6 @@ def _died(dump: _Dump) -> _Thread | None:
 
 
 def _natives(one: _Thread) -> list[Frame]:
-    """Its native frames, innermost first."""
     return [row for row in reversed(one.rows) if row.kind == "native"]
 
 

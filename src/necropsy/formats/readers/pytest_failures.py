@@ -1,7 +1,7 @@
-"""The tests that failed in a run of pytest, with the exception and the place of each.
+"""The failed tests of a pytest run, with the exception and the place of each.
 
-A failing test is no death: the messages are of a kind of their own. Format: _pytest/_code/code.py and terminal.py of
-pytest 3 to 9; the ``E`` before the exception is taken off with the other wrappers. ``--tb=native`` prints Python's own.
+A failing test is not a death: the messages are of a kind of their own. Format: _pytest/_code/code.py and terminal.py of
+pytest 3 to 9; the ``E`` before the exception is removed with other prefixes. ``--tb=native`` prints Python's own.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def read(lines: Sequence[Line], index: int) -> TextReport | None:
 
 
 def _failure(lines: Sequence[Line], begin: int, end: int) -> list[Message]:
-    """The failure between two titles; none where Python's own traceback tells it."""
+    """The failure between two titles; none where Python's own traceback shows it."""
     title = _TITLE.match(lines[begin].text[:_LONGEST])
     if title is None:
         return []

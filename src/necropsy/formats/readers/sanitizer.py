@@ -1,7 +1,7 @@
 """Reports of AddressSanitizer, HWAddressSanitizer, MemorySanitizer, ThreadSanitizer, LeakSanitizer and UBSan.
 
-The known line at a report's head is a message of the log; here it becomes a crash: the stack of the access, and the
-signal, where it was one that the sanitizer met.
+The line at a report's head is a message of the log; here it becomes a crash: the stack of the access, and the signal
+that the sanitizer caught, if any.
 """
 
 from __future__ import annotations
@@ -134,7 +134,6 @@ def _headless(lines: Sequence[Line], index: int) -> TextReport | None:
 
 
 def _turned(place: str) -> str:
-    """``/src/op.cc:12:5 in f(int)`` as a frame has it, the function first."""
     where, _, function = place.partition(" in ")
     return f"{function} {where}" if function else place
 
@@ -192,14 +191,13 @@ def _signaled(signal: str, kind: str, rest: str, behind: Sequence[str], found: s
 
 
 def _sized(frame: Frame, pointer: int, base: int | None) -> Frame:
-    """The innermost frame with its size: what lies between its two pointers."""
     if base is None or not 0 < base - pointer < 1 << 30:
         return frame
     return msgspec.structs.replace(frame, stack_bytes=base - pointer + 16)
 
 
 def _threads(found: sanitizers.SanitizerReport, *, died: bool) -> tuple[Thread, ...] | None:
-    """The stack of the access, and the other side of a race. A report that goes on has killed nobody."""
+    """The stack of the access, and the other side of a race. A report that goes on has not ended the process."""
     shown = [part for part in found.parts if part.role in {"access", "again"} and part.frames]
     if not shown and found.parts and found.parts[0].role == "other":
         shown = found.parts[:1]

@@ -1,7 +1,7 @@
-"""What valgrind says: memcheck's invalid accesses and frees, helgrind's and drd's races, and the signal at the end.
+"""valgrind: memcheck's invalid accesses and frees, helgrind's and drd's races, and the signal at the end.
 
 Formats of valgrind 3.13 to 3.25 (memcheck/mc_errors.c, coregrind/m_addrinfo.c, coregrind/m_signals.c,
-helgrind/hg_errors.c, drd/drd_error.c). What is known to be harmless is left out: CPython's allocator reads memory that
+helgrind/hg_errors.c, drd/drd_error.c). Known harmless errors are left out: CPython's allocator reads memory that
 it need not own (Misc/README.valgrind), and the dynamic linker looks at words before they are written.
 """
 
@@ -71,8 +71,6 @@ _PAGE, _ARENA_INDEX = 4096, 0x20
 
 @dataclass
 class _Error:
-    """One error: its title, the stack where it was found, and what valgrind says of the address."""
-
     line: Line
     kind: str
     fields: dict[str, str] = field(default_factory=dict)
@@ -157,7 +155,6 @@ def _take(report: _Report, text: str, line: Line) -> None:
 
 
 def _title(text: str, line: Line) -> _Error | None:
-    """The error that a line begins."""
     if match := _INVALID.match(text):
         return _Error(line, "invalid-access", {"access": match["access"], "size": match["size"]})
     if _INVALID_FREE.match(text):
@@ -205,7 +202,6 @@ def _detail(error: _Error, text: str) -> None:
 
 
 def _cause(report: _Report, text: str) -> None:
-    """Why the signal came."""
     for code, pattern in _CAUSES:
         if match := pattern.match(text):
             report.code = code
@@ -278,7 +274,7 @@ def _fault(report: _Report, frames: list[Frame]) -> Fault | None:
 
 
 def _messages(report: _Report) -> list[Message]:
-    """The errors that can have to do with a death, the first of each place."""
+    """The errors that can relate to a death, the first of each place."""
     found: dict[tuple[str, str], Message] = {}
     for error in report.errors:
         mine = _own(error.frames)
@@ -310,7 +306,6 @@ def _messages(report: _Report) -> list[Message]:
 
 
 def _own(frames: list[Frame]) -> Frame | None:
-    """The innermost frame that is neither valgrind's nor the C library's."""
     return sanitizers.own([frame for frame in frames if not _PRELOAD.search(frame.module or frame.source or "")])
 
 

@@ -76,8 +76,6 @@ _WORDS = re.compile(
 
 @dataclass
 class _Stop:
-    """Where the debugger stands."""
-
     first: int
     last: int
     code: int | None = None
@@ -133,7 +131,7 @@ def _take(stop: _Stop, line: Line, text: str, at: int) -> bool:
 
 
 def _stopped(stop: _Stop, line: Line, text: str, match: re.Match[str]) -> bool:
-    """The line of the exception; where C++ only threw something it may have been caught."""
+    """The line of the exception; one that C++ only threw may have been caught."""
     thrown = any(word in text for word in _THROWN_ONLY)
     code, subcode = (int(match["code"], 16) if match["code"] else None), None
     if match["words"]:
@@ -208,7 +206,6 @@ def _crash(stop: _Stop) -> Crash | None:
 
 
 def _place(stop: _Stop) -> list[Frame]:
-    """The place of the exception as the only frame."""
     if stop.address is None:
         return []
     module = stop.module if stop.module and "." in stop.module else None

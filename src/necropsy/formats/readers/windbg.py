@@ -81,8 +81,6 @@ _OF_THE_PROCESSOR = {0xC0000005, 0xC0000006, 0xC00000FD, 0xC000001D, 0xC0000094,
 
 @dataclass
 class _Session:
-    """What a session shows of one death."""
-
     code: int | None = None
     sure: bool = False
     """The code is that of the exception record or of a second chance; a first chance may have been handled."""
@@ -160,7 +158,6 @@ def _session(lines: Sequence[Line], index: int) -> _Session:
 
 
 def _take(session: _Session, text: str) -> bool:
-    """One line that is no frame; whether it belongs to a session."""
     if match := _STOPPED.search(text):
         code = int(match["code"], 16)
         second = match["chance"] != "first chance"  # in a dump there is only the one that was fatal
@@ -256,7 +253,7 @@ def _best(session: _Session) -> Shown | None:
 
 
 def _stack_alone(session: _Session, best: Shown | None) -> Crash | None:
-    """A stack without a word on the exception, as a debugger's table: who stood where, and nobody says why."""
+    """A stack without an exception, like a debugger's table: the cause is unknown."""
     if best is None or len(best.rows) < 3 or not any(pointer is not None for _, pointer in best.rows):
         return None
     thread = thread_of(best, tid=session.tid, code=None)
@@ -270,7 +267,6 @@ def _stack_alone(session: _Session, best: Shown | None) -> Crash | None:
 
 
 def _lone(session: _Session, tid: int | None, code: int) -> tuple[Thread, ...] | None:
-    """The place of the exception as the only frame."""
     frames: tuple[Frame, ...] | None = None
     symbol = session.symbol or session.fields.get("SYMBOL_NAME")
     if symbol is not None and (match := BARE.match(re.sub(r"\+(?:0x)?0*(?=[0-9a-f]{1,8}$)", "+0x", symbol))):

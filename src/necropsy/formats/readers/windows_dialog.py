@@ -1,8 +1,8 @@
-"""What Windows and Microsoft's C runtime write into a box on the screen, copied (Ctrl+C copies a box's text).
+"""Message boxes of Windows and Microsoft's C runtime (Ctrl+C copies a box's text).
 
 Texts: the message table of ntdll.dll (``FormatMessage`` of the statuses), Microsoft Learn's *C runtime errors R6002 to
-R6035*, *assert*, *_CrtDbgReport*, *Run-time error checks*. Of the hard errors in other languages the numbers and the
-words *read* and *written* stay as they are.
+R6035*, *assert*, *_CrtDbgReport*, *Run-time error checks*. Hard errors in other languages keep the numbers and the
+words *read* and *written*.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def _occurred(lines: Sequence[Line], index: int, text: str) -> TextReport | None
 
 
 def _not_started(lines: Sequence[Line], index: int, text: str) -> TextReport | None:
-    """``The application was unable to start correctly (0xc000007b)``; in any language the status in brackets."""
+    """``The application was unable to start correctly (0xc000007b)``; in any language the status is in brackets."""
     match = _NOT_STARTED.search(text)
     if match is None:
         return None
@@ -206,7 +206,7 @@ def _assertion_line(lines: Sequence[Line], index: int, text: str) -> TextReport 
 
 
 def _runtime(lines: Sequence[Line], index: int, _text: str) -> TextReport | None:
-    """``Microsoft Visual C++ Runtime Library``: what the lines of the box say, in whatever order."""
+    """``Microsoft Visual C++ Runtime Library``: the box's lines in any order."""
     fields: dict[str, str] = {}
     program: str | None = None
     found: Message | None = None

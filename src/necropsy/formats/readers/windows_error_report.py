@@ -1,6 +1,6 @@
-"""Windows Error Reporting: what the event viewer, the *stopped working* dialog and ``Report.wer`` say of a crash.
+"""Windows Error Reporting: crashes in the event viewer, the *stopped working* dialog and ``Report.wer``.
 
-The labels are in the language of the machine, the order of the values is not: everything is read by its place. Orders:
+The labels are in the machine's language, the order of the values is not: everything is read by its place. Orders:
 Microsoft Learn, *Application Error* event 1000 (name, version, time stamp of program and module, exception code, fault
 offset, process id, start time, paths) and the parameters P1 to P9 of APPCRASH and BEX, in which offset and code change
 places. Forms in English, German, French, Spanish, Russian, Chinese and Japanese were compared in public threads
@@ -63,7 +63,7 @@ last has the offset of the one before it. The function raises 0xC0000409 with su
 
 @dataclass(frozen=True)
 class _Report:
-    """What one report says, as far as it says it. Offsets and addresses are numbers."""
+    """What one report says. Offsets and addresses are numbers."""
 
     code: int
     program: str = ""
@@ -204,7 +204,7 @@ def _signature(lines: Sequence[Line], index: int) -> TextReport | None:
 
 
 def _of_values(values: Sequence[str], event: str | None, pid: int | None = None) -> _Report | None:
-    """The values in Microsoft's order; of the seventh and the eighth the one that is a status is the code."""
+    """P7 and P8 swap between APPCRASH and BEX; the one that is an NTSTATUS is the exception code."""
     values = [*values, *[""] * (9 - len(values))]
     code, offset = _number(values[6]), _number(values[7])
     swapped = event in {"BEX", "BEX64"} or not _looks_like_status(values[6])
@@ -353,7 +353,7 @@ def _frames(report: _Report, *, abort: bool) -> list[Frame]:
 
 
 def _fault(report: _Report) -> Fault | None:
-    """The fault; BEX gives the kind of access as its data, 8 where code was to be executed that is none."""
+    """The fault; BEX gives the kind of access as its data, 8 for execution of what is not code."""
     if report.code != ACCESS_VIOLATION:
         return fault_of(report.code)
     executed = report.data == 8

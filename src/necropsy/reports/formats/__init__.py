@@ -1,7 +1,7 @@
-"""Formats besides text, JSON, Markdown and HTML: each is one file in the folder of the documents that it is for.
+"""Formats besides text, JSON, Markdown and HTML, each a file in the folder of its documents' kind.
 
-The file's name is the format's. It has ``render(document, pages)``, which is given the document and where the page of a
-rule is found. The folder ``crash`` is for documents on crashes; any other is called as the kind of its documents.
+A file named after the format has ``render(document, pages)``; ``pages`` finds rule pages. The folder ``crash`` is for
+documents on crashes; others have the name of the documents' kind.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ from necropsy.rules.exit_causes import of_signal
 from necropsy.rules.last_words import as_evidence, in_a_sentence, last_words, quoted_first
 from necropsy.rules.python import ended_by_exception
 from necropsy.rules.reporters import TERMINATE, fix_of, reporter
-from necropsy.rules.windows import status_of
+from necropsy.rules.windows_loader import status_of
 from necropsy.rules.wording import sentence, short
 
 
@@ -116,7 +116,7 @@ def _match(crash: Crash) -> Finding | None:
 
 
 def _terminated(crash: Crash) -> Found:
-    """std::terminate was called while nothing was thrown, by the stack; what the C++ runtime said was not read."""
+    """Known from the stack; the C++ runtime's message was not read."""
     thrown = r"_*cxa_throw|__cxa_rethrow|std::rethrow_exception|_Unwind_RaiseException|_Unwind_Resume\w*|__gxx_personality\w*"
     if crash.messages is not None or crash.cpp_exception is not None or calls(crash, thrown, first=24, claim="a throw"):
         return ()
@@ -124,7 +124,7 @@ def _terminated(crash: Crash) -> Found:
 
 
 def _without_one(crash: Crash) -> tuple[str, str]:
-    """What calls std::terminate while no exception is thrown, and what to do about it."""
+    """What calls std::terminate without an exception, and what to do about it."""
     if calls(crash, r"_Unwind_ForcedUnwind|__pthread_unwind", claim="a thread was being ended"):
         return (
             "a thread is ended (pthread_exit, pthread_cancel) inside a noexcept function",
@@ -139,7 +139,7 @@ def _without_one(crash: Crash) -> tuple[str, str]:
 
 
 def _of_no_thread(crash: Crash) -> bool:
-    """Debug information shows who called std::terminate, inlined functions among them, and it is nothing of a thread's."""
+    """The stack, with inlined functions, shows that no thread object called std::terminate."""
     frames = frames_of(crash)
     at = next((at for at, frame in enumerate(frames) if bare_name(frame.function or "") == "std::terminate"), None)
     callers = frames[at + 1 : at + 4] if at is not None else ()
@@ -152,14 +152,14 @@ _MUST_NOT_UNWIND = ("panic in a function that cannot unwind", "panic in a destru
 
 
 def _cause_first(said: tuple[Message, ...]) -> tuple[Message, ...]:
-    """Without what a panic of Rust says of its own end, where it has said why before: the last message counts."""
+    """Drop a Rust panic's message about its own end if it gave the reason before: the last message counts."""
     while len(said) > 1 and said[-1].fields["what"].startswith(_MUST_NOT_UNWIND) and "panicked at" in said[-2].text:
         said = said[:-1]
     return said
 
 
 def _of_cudnn(culprit: Culprit | None) -> tuple[Possibility, ...]:
-    """Why cuDNN for Windows ends a program, where its words were not seen: nearly always a part of it."""
+    """Why cuDNN for Windows ends a program, if its message is missing: nearly always one of its parts is."""
     if culprit is None or not (culprit.module or "").lower().startswith("cudnn"):
         return ()
     return (
@@ -179,7 +179,7 @@ def _of_cudnn(culprit: Culprit | None) -> tuple[Possibility, ...]:
 
 
 def _loaded_parts(crash: Crash, culprit: Culprit | None) -> Found:
-    """Which parts of cuDNN had been loaded when it gave up: the one that it lacked is not among them."""
+    """Parts of cuDNN that were loaded when it stopped; the missing one is not among them."""
     if not _of_cudnn(culprit) or crash.modules is None:
         return ()
     parts = [file_name(one.path) for one in crash.modules if file_name(one.path).lower().startswith("cudnn")]
@@ -195,7 +195,7 @@ _TCL_PANICS = 0x80000003
 
 
 def _ends(crash: Crash, said: Message) -> bool:
-    """Nothing but these words tells of the end. A panic of Rust is none: in a wheel it becomes an exception of Python."""
+    """Only this message tells of the end. A Rust panic does not: in a wheel it becomes a Python exception."""
     if _ENDS_BY_CODE.search(said.text):
         return False
     tcl = "Tcl_" in said.text and status_of(crash) == _TCL_PANICS
@@ -237,7 +237,7 @@ def _fix_of(said: Message) -> Fix:
 
 
 def _look(culprit: Culprit | None) -> tuple[Fix, ...]:
-    """Where the decision to give up was made; nothing where no function is known."""
+    """Where it decided to stop; empty without a known function."""
     if culprit is None or culprit.function is None:
         return ()
     at = f" ({file_name(culprit.source)}:{culprit.line})" if culprit.source and culprit.line else ""
@@ -245,7 +245,7 @@ def _look(culprit: Culprit | None) -> tuple[Fix, ...]:
 
 
 def _unheard(crash: Crash, look: tuple[Fix, ...]) -> tuple[Fix, ...]:
-    """How to get the words that are missing; where none were written, who called abort() is all that there is."""
+    """How to get the missing message; if there was none, only the caller of abort() is known."""
     if crash.log_tail is None:
         return (
             Fix(
@@ -266,11 +266,7 @@ _READ = Fix(text="Act on its last words: they give the program's own reason, or 
 
 
 RULE = Rule(
-    name="abort",
-    subject=Crash,
-    title="The program ended itself by abort()",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     beats=("exit-status-only", "killed-by-signal", "deliberate-trap"),
     tried=Tried(
         advice=(
@@ -297,5 +293,4 @@ RULE = Rule(
         frame __poll @ libc.so.6 takes 16
         frame wait_for_work @ op.so takes 160
     """,
-    references=("https://man7.org/linux/man-pages/man3/abort.3.html",),
 )

@@ -38,14 +38,13 @@ from necropsy.model import Crash, Evidence, Fix, Message
 from necropsy.predicates import messages, quote
 from necropsy.rule import Finding, Found, Rule, Tried
 from necropsy.rules import limits
-from necropsy.rules.aborts import aborted, may_have_aborted
+from necropsy.rules.aborts import aborted, may_have_aborted, uncaught
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.exit_causes import causes_of
 from necropsy.rules.loading import NO_PAGE_FILE, windows_error
 from necropsy.rules.log_rules import on_gpu, told_of_the_end
 from necropsy.rules.python import at_the_parsers_limit, ended_by_exception, python_culprit
-from necropsy.rules.thrown import uncaught
-from necropsy.rules.windows import ended_with
+from necropsy.rules.windows_loader import ended_with
 from necropsy.rules.wording import size
 
 
@@ -100,7 +99,7 @@ _NO_MEMORY, _COMMITMENT, _EXHAUSTED, _PAGE_FILE, _CHROMIUM = 0xC0000017, 0xC0000
 
 
 def _refused(crash: Crash) -> Finding | None:
-    """The status by which Windows, or Chromium's allocator, says that there was no memory."""
+    """A status of Windows or Chromium's allocator for an allocation that failed."""
     codes = (_NO_MEMORY, _COMMITMENT, _EXHAUSTED, _PAGE_FILE, _CHROMIUM)
     refused = ended_with(crash, *codes, claim="the process ended because an allocation failed")
     if not refused or crash.fault is not None:
@@ -165,11 +164,8 @@ def _summary(said: Message) -> str:
 
 
 RULE = Rule(
-    name="allocation-failed",
-    subject=Crash,
+    _match,
     title="An allocation of memory failed",
-    match=_match,
-    page=__doc__ or "",
     beats=("abort", "uncaught-cpp-exception", "python-exception", "exit-status-only", "killed-by-signal"),
     tried=Tried(
         advice="Check whether the requested size or shape is what you expected.",
@@ -190,5 +186,4 @@ RULE = Rule(
         log   File "/home/u/train.py", line 3, in <module>
         log MemoryError: Parser stack overflowed - Python source too complex to parse
     """,
-    references=("https://docs.python.org/3/library/exceptions.html#MemoryError",),
 )

@@ -46,7 +46,7 @@ from necropsy.rules.exit_causes import causes_of
 from necropsy.rules.experiment_proposals import of_threads
 from necropsy.rules.last_words import as_evidence
 from necropsy.rules.reporters import ASSERTION
-from necropsy.rules.windows import ended_with
+from necropsy.rules.windows_loader import ended_with
 from necropsy.rules.wording import who
 
 
@@ -85,7 +85,7 @@ def _match(crash: Crash) -> Finding | None:
 
 
 def _unheard(crash: Crash) -> Finding | None:
-    """What reports a failed assertion stands above the abort; its words were not read, nor found in memory."""
+    """A failed assertion's reporter is above abort(), but its message was neither read nor found in memory."""
     died, machinery = (
         aborted(crash),
         calls(crash, ASSERTION, first=12, claim="the code that reports a failed assertion"),
@@ -116,7 +116,7 @@ _WITH_MESSAGE = re.compile(
 
 
 def _message_of(expression: str) -> tuple[str, str | None]:
-    """The condition, and the message that its author wrote into it: ``n > 0 && "n must be positive"``."""
+    """The condition, and its author's message: ``n > 0 && "n must be positive"``."""
     match = _WITH_MESSAGE.fullmatch(expression)
     if match is None:
         return expression, None
@@ -145,11 +145,8 @@ def _asserted_on_windows(crash: Crash) -> Finding | None:
 _KEEP = "python -u train.py > log.txt 2>&1"
 
 RULE = Rule(
-    name="assertion-failed",
-    subject=Crash,
+    _match,
     title="An assertion in native code failed",
-    match=_match,
-    page=__doc__ or "",
     experiments=of_threads,
     beats=("abort", "killed-by-signal", "exit-status-only"),
     tried=Tried(
@@ -176,5 +173,4 @@ RULE = Rule(
         log     assert n % 2 == 0
         log AssertionError
     """,
-    references=("https://man7.org/linux/man-pages/man3/assert.3.html",),
 )

@@ -144,9 +144,9 @@ def _experiments(crash: Crash) -> tuple[Proposal, ...]:
 
 
 def _no_instruction(crash: Crash) -> Finding | None:
-    """SIGILL in memory of no library, at bytes that are no instruction: what was called there is gone, or never was.
+    """SIGILL outside any library at bytes that are not an instruction: the called code is gone or never was.
 
-    Code that a compiler made at run time for another processor is decoded, and stays with ``illegal-instruction``.
+    Code generated for another processor can be decoded, and stays with ``illegal-instruction``.
     """
     fault, instruction = crash.fault, crash.instruction
     frame = next(iter(frames_of(crash)), None)
@@ -178,7 +178,7 @@ def _no_instruction(crash: Crash) -> Finding | None:
 
 
 def _nowhere(crash: Crash, instruction: str) -> Finding:
-    """The target was refused before the jump: on x86-64 an address must be canonical to be jumped to."""
+    """Rejected before the jump: x86-64 only jumps to canonical addresses."""
     culprit = culprit_of(crash)
     name = who(culprit)
     returns = instruction.rsplit(maxsplit=1)[-1].startswith("ret")
@@ -221,11 +221,8 @@ def _nowhere(crash: Crash, instruction: str) -> Finding:
 
 
 RULE = Rule(
-    name="bad-jump",
-    subject=Crash,
+    _match,
     title="The program jumped to an address without code",
-    match=_match,
-    page=__doc__ or "",
     needs=("fault",),
     beats=("illegal-instruction", "null-dereference", "invalid-read", "invalid-write", "misaligned-access"),
     experiments=_experiments,
@@ -256,5 +253,4 @@ RULE = Rule(
         stack 8MiB used 20KiB whole main
         frame Load(int*) @ op.so in op.cc:31 takes 32
     """,
-    references=("https://docs.python.org/3/library/ctypes.html#callback-functions",),
 )

@@ -70,11 +70,8 @@ def _match(crash: Crash) -> Finding | None:
 
 
 RULE = Rule(
-    name="buffer-overflow-fortify",
-    subject=Crash,
+    _match,
     title="A write past a buffer's end, caught by the C library",
-    match=_match,
-    page=__doc__ or "",
     beats=("abort", "killed-by-signal"),
     tried=Tried(
         advice="In the named function, compare the length that is written with the size of the destination.",
@@ -106,5 +103,4 @@ RULE = Rule(
         frame CopyName(char const*) @ op.so in op.cc:17 takes 64
         log *** stack smashing detected ***: terminated
     """,
-    references=("https://sourceware.org/glibc/manual/latest/html_node/Source-Fortification.html",),
 )

@@ -38,7 +38,7 @@ from necropsy.predicates import died_by, instruction_at_fault, real_fault
 from necropsy.rule import Finding, Found, Rule, Tried
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.pointers import bad_access, is_wild
-from necropsy.rules.windows import ended_with
+from necropsy.rules.windows_loader import ended_with
 from necropsy.rules.wording import sentence, who
 
 
@@ -91,11 +91,8 @@ def _match(crash: Crash) -> Finding | None:
 
 
 RULE = Rule(
-    name="bus-error",
-    subject=Crash,
+    _match,
     title="A page of mapped memory could not be supplied",
-    match=_match,
-    page=__doc__ or "",
     needs=("fault",),
     beats=("invalid-read", "invalid-write", "null-dereference", "write-to-readonly"),
     tried=Tried(
@@ -124,5 +121,4 @@ RULE = Rule(
         stack 8MiB used 20KiB whole main
         frame Sum(unsigned char const*) @ op.so in op.cc:31 takes 32
     """,
-    references=("https://man7.org/linux/man-pages/man2/mmap.2.html",),
 )

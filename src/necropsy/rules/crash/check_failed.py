@@ -91,7 +91,7 @@ _OF_STREAM = (
 
 
 def _unheard(crash: Crash) -> Finding | None:
-    """What reports a failed CHECK stands above the abort; its words were not read, nor found in memory."""
+    """A failed CHECK's reporter is above abort(), but its message was neither read nor found in memory."""
     died, machinery = aborted(crash), calls(crash, CHECK, first=16, claim="the code that reports a failed check")
     if crash.messages is not None or not died or not machinery or crash.fault is None:
         return None
@@ -166,11 +166,8 @@ def _locations(message: Message) -> tuple[Location, ...]:
 
 
 RULE = Rule(
-    name="check-failed",
-    subject=Crash,
+    _match,
     title="A check in native code failed",
-    match=_match,
-    page=__doc__ or "",
     experiments=of_threads,
     beats=("abort", "killed-by-signal", "exit-status-only", "python-exception"),
     tried=Tried(
@@ -201,5 +198,4 @@ RULE = Rule(
         log   File "/home/u/train.py", line 3, in <module>
         log tensorflow.python.framework.errors_impl.InternalError: RET_CHECK failure
     """,
-    references=("https://abseil.io/docs/cpp/guides/logging#check",),
 )

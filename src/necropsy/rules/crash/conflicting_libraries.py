@@ -107,7 +107,7 @@ def _match(crash: Crash) -> Finding | None:
 
 
 def _told(crash: Crash) -> Finding | None:
-    """The library's own words on another copy of itself, or an allocator's on a block of another allocator."""
+    """The library's own message about a second copy, or an allocator's about another allocator's block."""
     mixed = messages(crash, "library-mixed")
     foreign = messages(crash, "foreign-free")
     found = list(mixed or foreign)
@@ -144,7 +144,7 @@ def _told(crash: Crash) -> Finding | None:
 
 
 def _on_stack(crash: Crash, paths: tuple[str, ...]) -> set[str]:
-    """Those of the files whose code is on the stack that died: by address, or by a name that only one of them has."""
+    """Files with code on the crashed stack, by address or by a name that is unique to one."""
     found: set[str] = set()
     names = [_file(path) for path in paths]
     for frame in frames_of(crash)[:FIRST]:
@@ -157,7 +157,7 @@ def _on_stack(crash: Crash, paths: tuple[str, ...]) -> set[str]:
 
 
 def _copies(crash: Crash) -> dict[str, tuple[str, ...]]:
-    """Library -> the different files of it that are loaded, where there are several."""
+    """Libraries loaded from several files, with these files."""
     found: dict[str, set[str]] = {}
     for module in crash.modules or ():
         if match := _ONE_ONLY.match(_file(module.path)):
@@ -170,11 +170,7 @@ def _file(path: str) -> str:
 
 
 RULE = Rule(
-    name="conflicting-libraries",
-    subject=Crash,
-    title="Two copies of one library in one process",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     beats=("abort", "invalid-read", "invalid-write", "exit-status-only", "killed-by-signal"),
     experiments=of_library_path,
     tried=Tried(
@@ -205,5 +201,4 @@ RULE = Rule(
         module /opt/conda/lib/libstdc++.so.6
         frame Load(int*) @ op.so in op.cc:31 takes 32
     """,
-    references=("https://man7.org/linux/man-pages/man8/ld.so.8.html",),
 )

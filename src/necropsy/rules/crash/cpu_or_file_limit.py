@@ -112,11 +112,7 @@ def _at_hard_limit(crash: Crash) -> Finding | None:
 
 
 RULE = Rule(
-    name="cpu-or-file-limit",
-    subject=Crash,
-    title="A limit on CPU time or file size was reached",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     needs=(),
     beats=("killed-by-signal", "exit-status-only"),
     tried=Tried(
@@ -140,5 +136,4 @@ RULE = Rule(
         thread 4711 python3 crashed
         frame Loop(int) @ ext.so in ext.cc:9 takes 64
     """,
-    references=("https://man7.org/linux/man-pages/man2/getrlimit.2.html",),
 )

@@ -44,6 +44,7 @@ from necropsy.model import Crash, Evidence, Fix, Message
 from necropsy.predicates import died_by, messages, quote
 from necropsy.rule import Finding, Found, Rule, Tried
 from necropsy.rules import compatibility, gpu
+from necropsy.rules.exit_causes import GIVEN_UP
 from necropsy.rules.experiment_proposals import of_gpu
 from necropsy.rules.log_rules import teller, told_of_the_end
 from necropsy.rules.python import exit_evidence
@@ -51,7 +52,6 @@ from necropsy.rules.python import exit_evidence
 _OWN = "cuda-driver-too-old"
 _MIXED = {"CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "cudaErrorSystemDriverMismatch"}
 _PTX = 222
-"""cudaErrorUnsupportedPtxVersion."""
 
 
 def _match(crash: Crash) -> Finding | None:
@@ -168,20 +168,9 @@ def _fixes(crash: Crash, message: Message) -> tuple[Fix, ...]:
 
 
 RULE = Rule(
-    name="cuda-driver-too-old",
-    subject=Crash,
-    title="The NVIDIA driver is older than CUDA needs",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     needs=("messages",),
-    beats=(
-        "python-exception",
-        "exit-status-only",
-        "abort",
-        "check-failed",
-        "uncaught-cpp-exception",
-        "killed-by-signal",
-    ),
+    beats=GIVEN_UP,
     experiments=of_gpu,
     tried=Tried(
         advice="Check the driver's version, and update it.",
@@ -200,5 +189,4 @@ RULE = Rule(
         log   File "/home/u/train.py", line 4, in <module>
         log RuntimeError: No CUDA GPUs are available
     """,
-    references=("https://docs.nvidia.com/deploy/cuda-compatibility/",),
 )

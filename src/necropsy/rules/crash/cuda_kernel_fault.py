@@ -42,6 +42,7 @@ from necropsy.model import Crash, Culprit, Evidence, Fix, Message
 from necropsy.predicates import died_by, messages, quote
 from necropsy.rule import Finding, Rule, Tried
 from necropsy.rules import gpu
+from necropsy.rules.exit_causes import GIVEN_UP
 from necropsy.rules.experiment_proposals import of_gpu
 from necropsy.rules.log_rules import teller, told_of_the_end
 from necropsy.rules.python import exit_evidence, python_culprit
@@ -147,7 +148,7 @@ def _by_echo(crash: Crash) -> Finding | None:
 
 
 def _is_late(crash: Crash, first: Message) -> bool:
-    """No memory was left before the first fault, and that is what the end tells of: a rare fault of bad clean-up."""
+    """Memory ran out before the first fault and is named at the end: rarely, clean-up then fails too."""
     empty = [one for one in messages(crash, "gpu-oom") if gpu.place(crash, one) < gpu.place(crash, first)]
     return any(told_of_the_end(crash, one) == "certain" for one in empty)
 
@@ -219,20 +220,9 @@ def _fixes(first: Message, asserted: Message | None, kernel: tuple[Message, ...]
 
 
 RULE = Rule(
-    name="cuda-kernel-fault",
-    subject=Crash,
-    title="A kernel on the GPU made an invalid access",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     needs=("messages",),
-    beats=(
-        "python-exception",
-        "exit-status-only",
-        "abort",
-        "check-failed",
-        "uncaught-cpp-exception",
-        "killed-by-signal",
-    ),
+    beats=GIVEN_UP,
     experiments=of_gpu,
     tried=Tried(
         advice="Run once with the launches in order, so that the right line is named.",
@@ -254,5 +244,4 @@ RULE = Rule(
         log E external/local_xla/xla/stream_executor/cuda/cuda_driver.cc:152] failed call to cuInit: CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected
         log ValueError: no data
     """,
-    references=("https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html",),
 )

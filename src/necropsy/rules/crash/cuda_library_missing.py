@@ -45,6 +45,7 @@ from necropsy.model import Confidence, Crash, Fix, Message
 from necropsy.predicates import died_by, messages, quote
 from necropsy.rule import Finding, Rule, Tried
 from necropsy.rules import compatibility, gpu, quoting
+from necropsy.rules.exit_causes import GIVEN_UP
 from necropsy.rules.experiment_proposals import of_gpu
 from necropsy.rules.loading import NO_PAGE_FILE, windows_error
 from necropsy.rules.log_rules import is_of_other_version, teller, told_of_the_end
@@ -121,7 +122,7 @@ def _grade(crash: Crash, message: Message) -> Confidence | None:
 
 
 def _library(crash: Crash, message: Message) -> str | None:
-    """The library that is missing: the one that a library which was found asks for, where the message says so."""
+    """The missing library; if the message says so, one that an existing library requires."""
     inner = re.match(r"(?P<library>[^\s:'\"]+): (?:cannot open|no such)", message.fields.get("error", ""))
     if inner is not None:
         return inner["library"]
@@ -213,21 +214,9 @@ def _install(crash: Crash, library: str | None, file: str) -> tuple[Fix, ...]:
 
 
 RULE = Rule(
-    name="cuda-library-missing",
-    subject=Crash,
-    title="A library of CUDA or cuDNN was not found",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     needs=("messages",),
-    beats=(
-        "python-exception",
-        "exit-status-only",
-        "abort",
-        "check-failed",
-        "uncaught-cpp-exception",
-        "killed-by-signal",
-        "missing-library",
-    ),
+    beats=(*GIVEN_UP, "missing-library"),
     experiments=of_gpu,
     tried=Tried(
         advice="Install CUDA's package that holds the library.",
@@ -250,5 +239,4 @@ RULE = Rule(
         log W tensorflow/stream_executor/platform/default/dso_loader.cc:64] Could not load dynamic library 'libcudart.so.11.0'; dlerror: libcudart.so.11.0: no such object
         log ValueError: no data
     """,
-    references=("https://www.tensorflow.org/install/pip",),
 )

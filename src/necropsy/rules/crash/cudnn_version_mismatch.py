@@ -43,6 +43,7 @@ from necropsy.model import Confidence, Crash, Evidence, Fix, Message
 from necropsy.predicates import died_by, messages, on_windows, quote
 from necropsy.rule import Finding, Found, Rule, Tried
 from necropsy.rules import compatibility, gpu, quoting
+from necropsy.rules.exit_causes import GIVEN_UP
 from necropsy.rules.experiment_proposals import of_gpu
 from necropsy.rules.log_rules import is_of_other_version, teller, told_of_the_end
 from necropsy.rules.python import exit_evidence
@@ -150,21 +151,9 @@ def _fixes(crash: Crash, message: Message) -> tuple[Fix, ...]:
 
 
 RULE = Rule(
-    name="cudnn-version-mismatch",
-    subject=Crash,
-    title="The loaded cuDNN version does not fit",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     needs=("messages",),
-    beats=(
-        "python-exception",
-        "exit-status-only",
-        "abort",
-        "check-failed",
-        "uncaught-cpp-exception",
-        "killed-by-signal",
-        "undefined-symbol",
-    ),
+    beats=(*GIVEN_UP, "undefined-symbol"),
     experiments=of_gpu,
     tried=Tried(
         advice="Install the cuDNN that the framework was built for.",
@@ -184,5 +173,4 @@ RULE = Rule(
         log   File "/home/u/train.py", line 4, in <module>
         log tensorflow.python.framework.errors_impl.UnknownError: Failed to get convolution algorithm. CUDNN_STATUS_INTERNAL_ERROR
     """,
-    references=("https://docs.nvidia.com/deeplearning/cudnn/latest/developer/forward-compatibility.html",),
 )

@@ -146,11 +146,8 @@ def _of_calls(names: list[str]) -> str:
 
 
 RULE = Rule(
-    name="damaged-object",
-    subject=Crash,
+    _match,
     title="A Python object was damaged",
-    match=_match,
-    page=__doc__ or "",
     needs=("fault", "frames"),
     beats=("null-dereference", "invalid-read", "invalid-write", "bad-jump", "heap-corruption"),
     experiments=of_objects,
@@ -189,5 +186,4 @@ RULE = Rule(
         module /usr/lib/libpython3.11.so.1.0
         module /home/u/ext.so
     """,
-    references=("https://docs.python.org/3/c-api/intro.html#reference-counts",),
 )

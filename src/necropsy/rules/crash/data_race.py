@@ -80,11 +80,7 @@ EXIT_CODE = 66
 """What a program ends with that would have ended well but had races (``TSAN_OPTIONS=exitcode``)."""
 
 RULE = Rule(
-    name="data-race",
-    subject=Crash,
-    title="Two threads used the same memory at the same time",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     needs=("messages",),
     beats=("sanitizer-report", "exit-status-only"),
     experiments=of_race,
@@ -107,5 +103,4 @@ RULE = Rule(
         log     #0 pthread_mutex_lock <null> (op.so+0x1139)
         log SUMMARY: ThreadSanitizer: lock-order-inversion (potential deadlock) /src/op.cc:7 in Add(int*)
     """,
-    references=("https://clang.llvm.org/docs/ThreadSanitizer.html",),
 )

@@ -40,9 +40,8 @@ from necropsy.predicates import calls, died_by, instruction_at_fault, on_windows
 from necropsy.rule import Finding, Rule, Tried
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.exit_causes import causes_of
-from necropsy.rules.jit import generated_code
+from necropsy.rules.jit import MNEMONICS, generated_code, is_trap
 from necropsy.rules.last_words import as_evidence, in_a_sentence, of_process
-from necropsy.rules.trap_instructions import MNEMONICS, is_trap
 from necropsy.rules.wording import sentence, who
 
 
@@ -87,18 +86,14 @@ def _match(crash: Crash) -> Finding | None:
 
 
 def _gave_up_on_an_exception(crash: Crash) -> bool:
-    """``std::terminate`` called the trap, out of a throw: the exception is what ended the program, the trap is how."""
+    """``std::terminate`` trapped after a throw: the exception ended the program."""
     terminating = calls(crash, r"std::terminate|__std_terminate", first=12, claim="C++ called std::terminate")
     thrown = calls(crash, r"__cxa_throw|__cxa_rethrow|std::rethrow_exception", claim="a C++ exception was thrown")
     return bool(terminating and thrown and crash.cpp_exception is not None and crash.cpp_exception.type)
 
 
 RULE = Rule(
-    name="deliberate-trap",
-    subject=Crash,
-    title="The program stopped itself by a trap instruction",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     beats=("illegal-instruction", "exit-status-only", "killed-by-signal"),
     tried=Tried(
         advice="Look in the named function for a path without a return, an unreachable(), or a failed check.",
@@ -124,5 +119,4 @@ RULE = Rule(
         stack 8MiB used 20KiB whole main
         frame AddKernel(int*, int const*) @ op.so in op.cc:31 takes 32
     """,
-    references=("https://gcc.gnu.org/onlinedocs/gcc/Other-Builtins.html",),
 )

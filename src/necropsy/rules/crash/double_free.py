@@ -49,7 +49,7 @@ from necropsy.rules.heap import MEANS, NOT_IN_USE, ON_WINDOWS, complaint, damage
 from necropsy.rules.machinery import suspects
 from necropsy.rules.python import exit_evidence
 from necropsy.rules.sanitizers import around, culprit_in, kind_of, place_in, sanitizer_report, tool_of
-from necropsy.rules.windows import ended_with, sanitizer_of
+from necropsy.rules.windows_loader import ended_with, sanitizer_of
 from necropsy.rules.wording import sentence, who
 
 
@@ -144,11 +144,7 @@ _OF_PYTHON = Fix(
 
 
 RULE = Rule(
-    name="double-free",
-    subject=Crash,
-    title="A block of memory was freed twice",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     needs=("messages",),
     beats=("abort", "killed-by-signal", "exit-status-only", "sanitizer-report", "python-exception"),
     experiments=of_heap,
@@ -181,5 +177,4 @@ RULE = Rule(
         frame release_buffer @ ext.so in ext.c:31 takes 32
         abort free(): invalid pointer
     """,
-    references=("https://cwe.mitre.org/data/definitions/415.html",),
 )

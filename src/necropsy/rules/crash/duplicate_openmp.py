@@ -120,7 +120,7 @@ def _same(runtimes: Found) -> bool:
 
 
 def _runtimes(crash: Crash) -> Found:
-    """The OpenMP runtimes that are loaded, each copy once; nothing where there is only one."""
+    """Each loaded copy once; empty if there is only one."""
     paths = sorted({module.path for module in crash.modules or () if _RUNTIME.match(module.path.rsplit("/", 1)[-1])})
     if len(paths) < 2:
         return ()
@@ -128,11 +128,7 @@ def _runtimes(crash: Crash) -> Found:
 
 
 RULE = Rule(
-    name="duplicate-openmp",
-    subject=Crash,
-    title="Two OpenMP runtimes in one process",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     needs=(),
     beats=("abort", "exit-status-only", "killed-by-signal"),
     experiments=of_openmp,
@@ -165,7 +161,4 @@ RULE = Rule(
         module /usr/lib/libomp.so.5
         frame Load(int*) @ op.so in op.cc:31 takes 32
     """,
-    references=(
-        "https://www.intel.com/content/www/us/en/docs/onemkl/developer-guide-linux/2023-0/avoiding-conflicts-in-the-execution-environment.html",
-    ),
 )

@@ -58,7 +58,7 @@ _NEAR = 12
 
 
 def _call(crash: Crash) -> tuple[str, Frame] | None:
-    """The call, and its frame; only the C library and other frames of the same call may lie above it."""
+    """Above it, only the C library and other frames of the same call may be."""
     for frame in frames_of(crash)[:_NEAR]:
         name = bare_name(frame.function) if frame.function else ""
         # In a package's extension a function of that name is its author's.
@@ -83,7 +83,7 @@ _SPELLED = (
 
 
 def _call_of_the_line(crash: Crash) -> tuple[str, Frame, Evidence] | None:
-    """The call that the line of Python makes, where a function of CPython's without a name called the C library."""
+    """The call in the Python line, if a nameless CPython function called the C library."""
     frame = next((one for one in frames_of(crash)[:_NEAR] if is_interpreter(one) or not noise_of_module(one)), None)
     thread = crash.crashed_thread
     line = next(iter((thread.python if thread is not None else None) or ()), None)
@@ -125,11 +125,8 @@ def _match(crash: Crash) -> Finding | None:
 
 
 RULE = Rule(
-    name="ended-by-its-own-call",
-    subject=Crash,
+    _match,
     title="The program called the function that ended it",
-    match=_match,
-    page=__doc__ or "",
     needs=("frames",),
     beats=(
         *("abort", "killed-by-signal", "exit-status-only", "null-dereference", "integer-divide-by-zero"),
@@ -161,5 +158,4 @@ RULE = Rule(
         frame os_abort_impl @ python3.11 takes 16
         python check train.py:12
     """,
-    references=("https://docs.python.org/3/library/os.html#os.abort",),
 )

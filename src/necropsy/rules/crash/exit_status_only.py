@@ -43,11 +43,11 @@ from necropsy.rules.culprit import culprit_of, innermost, own_place, spell
 from necropsy.rules.exit_causes import causes_of, what_is
 from necropsy.rules.last_words import as_evidence, in_a_sentence, last_words
 from necropsy.rules.python import place_in, python_culprit
-from necropsy.rules.windows import RECORD
+from necropsy.rules.windows_loader import RECORD
 from necropsy.rules.wording import short
 
 _SHOWN = 160
-"""Characters of somebody's sentence that a summary repeats."""
+"""Characters of another process's message that a summary repeats."""
 
 
 def _match(crash: Crash) -> Finding | None:
@@ -91,7 +91,7 @@ def _match(crash: Crash) -> Finding | None:
 
 
 def _own_words(crash: Crash) -> LastWords | None:
-    """What it wrote last; of several lines those that are known to be the reason of a library."""
+    """The last message; of several lines, those known as a library's reason."""
     block, known = last_words(crash), messages(crash, "last-words")
     if block is None or not known or known[-1].text in block.text:
         return block
@@ -99,7 +99,7 @@ def _own_words(crash: Crash) -> LastWords | None:
 
 
 def _by_itself(crash: Crash) -> bool:
-    """It was a process that was seen, and it ended by a code of its own: what it wrote last is its own, too."""
+    """The process itself was seen to end by its own code, so the last message is its own."""
     end = crash.exit
     return crash.pid is not None and end is not None and end.kind == "exited" and end.ntstatus is None
 
@@ -111,7 +111,7 @@ _UNMASKED = (
 
 
 def _of_floats(crash: Crash) -> bool:
-    """An exception of floating-point arithmetic on Windows. By default there is none: the result is inf or nan."""
+    """A floating-point exception on Windows; by default the result is inf or nan instead."""
     fault = crash.fault
     return (
         fault is not None
@@ -122,13 +122,13 @@ def _of_floats(crash: Crash) -> bool:
 
 
 def _told_place(crash: Crash) -> PythonPlace | None:
-    """Where the thread that died stood in Python, as pystack tells it."""
+    """From pystack's output."""
     thread = crash.crashed_thread
     return own_place(thread) if thread is not None else None
 
 
 def _first_shown(crash: Crash) -> Culprit | None:
-    """The function that raised an exception of Windows; of a text the innermost one of its only stack, which need not have died."""
+    """The function that raised a Windows exception, or a text's innermost one, which may not have crashed."""
     if _raised(crash):
         return culprit_of(crash)
     threads = [thread for thread in crash.threads or () if thread.frames]
@@ -140,7 +140,7 @@ def _first_shown(crash: Crash) -> Culprit | None:
 
 
 def _by_whom(crash: Crash) -> str:
-    """The function that called exit(3), where the process itself was seen to end."""
+    """The function that called exit(3), if the process itself was seen to end."""
     first = _first_shown(crash) if _by_itself(crash) else None
     return f", by a call of exit() in {short(first.function)}" if first is not None and first.function else ""
 
@@ -160,14 +160,14 @@ def _shown(crash: Crash) -> Found:
 
 
 def _raised(crash: Crash) -> bool:
-    """An exception of Windows whose stack is known, from a dump or from a debugger."""
+    """A Windows exception whose stack is known from a dump or a debugger."""
     status = crash.exit.ntstatus if crash.exit is not None else None
     thread = crash.crashed_thread
     return status is not None and thread is not None and bool(thread.frames)
 
 
 def _ended(crash: Crash, seen: str) -> Found:
-    """The end, and the sentence in which somebody says it."""
+    """With the sentence that reports it."""
     found: Found = (Evidence(claim="how the process ended", seen=seen, where="exit status"),)
     text = crash.exit.text if crash.exit is not None else None
     if text is not None and " " in text.strip() and text not in seen:
@@ -208,12 +208,12 @@ def _fixes(crash: Crash) -> tuple[Fix, ...]:
 
 
 def _looked_at(crash: Crash) -> bool:
-    """The process itself was seen, and not only what somebody wrote about it."""
+    """The process itself was seen, not only text about it."""
     return crash.registers is not None or crash.modules is not None or _raised(crash)
 
 
 def _seen(crash: Crash) -> str | None:
-    """The number, in its own spelling; None where it ended well or nobody knows how."""
+    """The number as spelled; None after success or if unknown."""
     end = crash.exit
     if end is None or end.kind not in {"exited", "signaled"} or (end.kind == "exited" and end.code in {None, 0}):
         return None
@@ -238,7 +238,7 @@ def _means(crash: Crash) -> str:
 
 
 def _lost(crash: Crash, text: str) -> Finding:
-    """Who started it noticed that it is gone, and does not know how it ended."""
+    """Its launcher noticed that it is gone, but not how it ended."""
     said = text.strip().rstrip(".")
     shown = said if len(said) <= _SHOWN else said[:_SHOWN] + " ..."
     told = messages(crash, "process-lost")
@@ -271,7 +271,7 @@ _RUN = "necropsy run python SCRIPT.py"
 
 
 def _alone(crash: Crash, by: str, test: str | None) -> Fix:
-    """How the same work is done in a process that necropsy can look at."""
+    """How to do the same work in a process that necropsy can read."""
     if test is not None:
         return Fix(
             text="Run this test alone and without worker processes, under necropsy.",
@@ -338,7 +338,7 @@ _OF_NOTEBOOKS = (
         command="CUDA_VISIBLE_DEVICES=-1 python SCRIPT.py",
     ),
 )
-"""What kernels die of besides: they import all that there is into one process, and mostly to use a GPU."""
+"""Additional causes for kernels, which import everything into one process, mostly for a GPU."""
 
 
 def _possible(by: str) -> tuple[Possibility, ...]:
@@ -348,11 +348,7 @@ def _possible(by: str) -> tuple[Possibility, ...]:
 
 
 RULE = Rule(
-    name="exit-status-only",
-    subject=Crash,
-    title="Only an exit status is known",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     severity="note",
     tried=Tried(
         advice="Run it under necropsy.",
@@ -369,5 +365,4 @@ RULE = Rule(
     miss="""
         exit 0
     """,
-    references=("https://www.gnu.org/software/bash/manual/html_node/Exit-Status.html",),
 )

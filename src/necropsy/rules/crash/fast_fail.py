@@ -48,7 +48,7 @@ from necropsy.predicates import bare_name, frames_of, messages, quote
 from necropsy.rule import Finding, Found, Rule, Tried
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.exit_causes import causes_of
-from necropsy.rules.windows import RECORD, ended_with, status_of
+from necropsy.rules.windows_loader import RECORD, ended_with, status_of
 from necropsy.rules.wording import sentence, who
 
 _STATUS = 0xC0000409
@@ -121,7 +121,6 @@ def _match(crash: Crash) -> Finding | None:
 
 
 def _by_status(crash: Crash) -> Finding | None:
-    """The statuses that say the same without a subcode."""
     refused = ended_with(crash, _REFUSED, claim="the C runtime refused an argument")
     said = messages(crash, "crt-invalid-parameter")[-1:]
     refused += tuple(quote(one, "what the C runtime told the handler of crashes") for one in said)
@@ -147,7 +146,7 @@ _HANDLERS = ("_invalid_parameter", "_invoke_watson", "invalid_parameter")
 
 
 def _refused(crash: Crash) -> Found:
-    """Which function of the C runtime refused its argument: the one that called the handler."""
+    """The C runtime function that rejected its argument, which called the handler."""
     frames = frames_of(crash)[:24]
     for index, frame in enumerate(frames):
         if frame.function is None or not bare_name(frame.function).startswith(_HANDLERS):
@@ -168,18 +167,14 @@ _TITLES = {
 
 
 def _known(subcode: FastFail) -> tuple[str, str]:
-    """Name and meaning of the subcode, from the table."""
     row = table("fast_fail.json")["codes"].get(str(subcode.code), {})
     name = subcode.name or row.get("name") or f"subcode {subcode.code}"
     return name, row.get("meaning") or "what this subcode means is not documented publicly"
 
 
 RULE = Rule(
-    name="fast-fail",
-    subject=Crash,
+    _match,
     title="Windows ended the process at once (fast fail)",
-    match=_match,
-    page=__doc__ or "",
     beats=("exit-status-only", "abort", "python-exception"),
     tried=Tried(
         advice="By the subcode of 0xC0000409, where to look.",
@@ -192,5 +187,4 @@ RULE = Rule(
     miss="""
         exit status 0xC0000409 subcode 7
     """,
-    references=("https://learn.microsoft.com/en-us/cpp/intrinsics/fastfail",),
 )

@@ -76,11 +76,8 @@ def _match(crash: Crash) -> Finding | None:
 
 
 RULE = Rule(
-    name="floating-point-trap",
-    subject=Crash,
+    _match,
     title="A floating-point trap ended the program",
-    match=_match,
-    page=__doc__ or "",
     needs=("fault",),
     beats=("exit-status-only", "killed-by-signal"),
     tried=Tried(
@@ -106,5 +103,4 @@ RULE = Rule(
         stack 8MiB used 20KiB whole main
         frame StepsPerEpoch(int, int) @ op.so in op.cc:31 takes 32
     """,
-    references=("https://man7.org/linux/man-pages/man3/fenv.3.html",),
 )

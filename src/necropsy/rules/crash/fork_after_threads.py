@@ -77,7 +77,7 @@ def _in_words(crash: Crash) -> Finding | None:
 
 
 def _unsafe_on_macos(crash: Crash) -> Finding | None:
-    """The system ends a forked child that uses Objective-C or CoreFoundation, and says so."""
+    """A forked child that uses Objective-C or CoreFoundation is ended by macOS, which says so."""
     found = messages(crash, "fork-unsafe")
     if not found or (crash.exit is not None and crash.exit.kind == "exited" and crash.exit.code == 0):
         return None
@@ -103,7 +103,7 @@ def _unsafe_on_macos(crash: Crash) -> Finding | None:
 
 
 def _orphaned_lock(crash: Crash) -> Finding | None:
-    """It waits for a lock that a thread held which exists in the parent only."""
+    """It waits for a lock whose holder exists only in the parent."""
     forked = _forked(crash)
     if not forked:
         return None
@@ -122,7 +122,7 @@ def _orphaned_lock(crash: Crash) -> Finding | None:
 
 
 def _waiter(thread: Thread) -> Culprit | None:
-    """Who asked for the lock: the innermost function that is no lock's, and the line of Python; nobody has crashed."""
+    """The innermost function outside the lock code, and the Python line; there was no crash."""
     frame = innermost(tuple(one for one in thread.frames or () if not _LOCK.fullmatch(bare_name(one.function or ""))))
     place = own_place(thread)
     if frame is None and place is None:
@@ -137,7 +137,7 @@ def _waiter(thread: Thread) -> Culprit | None:
 
 
 def _alone_at_a_lock(crash: Crash) -> Finding | None:
-    """The only thread of the process waits for a lock of the process itself: nobody is left who could give it back."""
+    """The process's only thread waits for its own lock, which nothing can release."""
     forked = _forked(crash)
     if not forked or crash.fault is not None or len(crash.threads or ()) != 1:
         return None
@@ -223,11 +223,7 @@ _FIXES = (
 )
 
 RULE = Rule(
-    name="fork-after-threads",
-    subject=Crash,
-    title="A child was forked from a process with threads",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     needs=(),
     beats=("python-exception", "exit-status-only", "hang", "abort", "killed-by-signal"),
     tried=Tried(
@@ -256,5 +252,4 @@ RULE = Rule(
         stack 8MiB used 20KiB whole main
         frame Load(int*) @ op.so in op.cc:31 takes 32
     """,
-    references=("https://docs.python.org/3/library/multiprocessing.html#contexts-and-start-methods",),
 )

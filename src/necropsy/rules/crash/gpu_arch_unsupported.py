@@ -39,6 +39,7 @@ from necropsy.model import Confidence, Crash, Evidence, Fix, Message
 from necropsy.predicates import died_by, messages, quote
 from necropsy.rule import Finding, Found, Rule, Tried
 from necropsy.rules import compatibility, gpu
+from necropsy.rules.exit_causes import GIVEN_UP
 from necropsy.rules.experiment_proposals import of_gpu
 from necropsy.rules.log_rules import teller, told_of_the_end
 from necropsy.rules.python import exit_evidence
@@ -140,20 +141,9 @@ def _fixes(crash: Crash, message: Message, card: compatibility.Version | None) -
 
 
 RULE = Rule(
-    name="gpu-arch-unsupported",
-    subject=Crash,
-    title="The framework has no code for this GPU",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     needs=("messages",),
-    beats=(
-        "python-exception",
-        "exit-status-only",
-        "abort",
-        "check-failed",
-        "uncaught-cpp-exception",
-        "killed-by-signal",
-    ),
+    beats=GIVEN_UP,
     experiments=of_gpu,
     tried=Tried(
         advice="Install a build that supports this card's generation.",
@@ -172,5 +162,4 @@ RULE = Rule(
         log   File "/home/u/train.py", line 4, in <module>
         log RuntimeError: CUDA error: initialization error
     """,
-    references=("https://docs.nvidia.com/cuda/cuda-compiler-driver-nvcc/#gpu-compilation",),
 )

@@ -42,6 +42,7 @@ from necropsy.model import Confidence, Crash, Fix, Message, Possibility
 from necropsy.predicates import died_by, messages, quote
 from necropsy.rule import Finding, Found, Rule, Tried
 from necropsy.rules import gpu
+from necropsy.rules.exit_causes import GIVEN_UP
 from necropsy.rules.experiment_proposals import of_gpu
 from necropsy.rules.log_rules import is_of_other_version, on_gpu, teller, told_of_the_end
 from necropsy.rules.python import exit_evidence, last_traceback
@@ -50,7 +51,6 @@ from necropsy.rules.wording import size
 _OWN = "gpu-out-of-memory"
 _ALLOCATIONS = ("gpu-oom", "tensor-oom", "allocator-oom", "xla-oom", "cuda-error", "host-of-gpu")
 _NO_MEMORY = 2
-"""cudaErrorMemoryAllocation."""
 _LITTLE = 0.1
 """Of the card's memory: what XLA reports as free where cuDNN could not start for lack of it."""
 _BYTES = {"float": 4, "half": 2, "bfloat16": 2, "double": 8, "int32": 4, "int64": 8, "int8": 1, "uint8": 1, "bool": 1}
@@ -79,7 +79,7 @@ def _allocation(crash: Crash) -> Finding | None:
 
 
 def _not_started(crash: Crash) -> Finding | None:
-    """cuDNN, cuBLAS or another one could not start: mostly for lack of memory, and they do not say so."""
+    """cuDNN, cuBLAS or another library could not start, mostly because memory ran out, without saying so."""
     if messages(crash, "cudnn-version", "cuda-driver-old", "cuda-driver-mixed"):
         return None
     if any(is_of_other_version(one) for one in messages(crash, "cudnn-part-missing")):
@@ -119,7 +119,7 @@ _ALGORITHM = "Failed to get convolution algorithm"
 
 
 def _explained(crash: Crash) -> bool:
-    """The lines above the exception say what cuDNN lacked."""
+    """Lines above the exception say what cuDNN was missing."""
     return bool(messages(crash, "cudnn-part-missing", "cuda-library-missing", "missing-library", "cuda-error"))
 
 
@@ -134,7 +134,7 @@ def _grade(crash: Crash, message: Message, consequences: tuple[Message, ...]) ->
 
 
 def _left(crash: Crash) -> tuple[str, bool] | None:
-    """What was free on the card when cuDNN could not start, and whether that is little."""
+    """Free memory on the card when cuDNN could not start, and whether that is little."""
     for message in messages(crash, "cudnn-memory"):
         free, total = int(message.fields["free"]), int(message.fields["total"])
         if total > 0:
@@ -223,7 +223,7 @@ def _asked(message: Message) -> str:
 
 
 def _of_bytes(message: Message) -> str:
-    """`` (1.2 GiB)``: what the tensor takes, where its type is known."""
+    """`` (1.2 GiB)``: the tensor's size, if its type is known."""
     width = _BYTES.get(message.fields.get("type", ""))
     numbers = [int(one) for one in message.fields.get("shape", "").split(",") if one]
     if width is None or not numbers or len(numbers) > 12:
@@ -235,21 +235,9 @@ def _of_bytes(message: Message) -> str:
 
 
 RULE = Rule(
-    name="gpu-out-of-memory",
-    subject=Crash,
-    title="The memory of the GPU is used up",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     needs=("messages",),
-    beats=(
-        "python-exception",
-        "exit-status-only",
-        "abort",
-        "check-failed",
-        "uncaught-cpp-exception",
-        "killed-by-signal",
-        "allocation-failed",
-    ),
+    beats=(*GIVEN_UP, "allocation-failed"),
     experiments=of_gpu,
     tried=Tried(
         advice="Use a smaller batch or mixed precision.",
@@ -268,5 +256,4 @@ RULE = Rule(
         log   File "/home/u/train.py", line 4, in <module>
         log tensorflow.python.framework.errors_impl.ResourceExhaustedError: OOM when allocating tensor with shape[1000000,1000000] and type float on /job:localhost/replica:0/task:0/device:CPU:0 by allocator cpu
     """,
-    references=("https://www.tensorflow.org/guide/gpu#limiting_gpu_memory_growth",),
 )

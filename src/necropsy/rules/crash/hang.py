@@ -152,7 +152,7 @@ _WORK = re.compile(r"OpType=(?P<operation>\w{1,40}).{0,200}?Timeout\(ms\)=(?P<li
 
 
 def _collective(crash: Crash) -> Finding | None:
-    """NCCL's watchdog ended a rank because the others did not come to the same operation in time."""
+    """NCCL's watchdog ended a rank that the others did not join in time."""
     said = messages(crash, "nccl-timeout")
     died = died_by(crash, "SIGABRT")
     if not said or not (died or exited_badly(crash)):
@@ -181,7 +181,7 @@ def _collective(crash: Crash) -> Finding | None:
 
 
 def _stood_still(crash: Crash) -> bool:
-    """Somebody looked at it while it lived; or a text shows a stack that waits, and no end at all."""
+    """It was inspected while alive, or a text shows a waiting stack without any end."""
     if crash.exit is not None:
         return crash.exit.kind in {"timeout", "running"}
     shown = [thread for thread in crash.threads or () if thread.frames]
@@ -192,11 +192,7 @@ def _stood_still(crash: Crash) -> bool:
 
 
 RULE = Rule(
-    name="hang",
-    subject=Crash,
-    title="Stopped at the time limit: where every thread was",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     beats=("exit-status-only", "killed-by-signal", "uncaught-cpp-exception", "abort"),
     tried=Tried(
         advice="Take these locks in the same order in every thread.",
@@ -228,5 +224,4 @@ RULE = Rule(
         waits poll
         python main train.py:9
     """,
-    references=("https://man7.org/linux/man-pages/man2/futex.2.html",),
 )

@@ -40,6 +40,7 @@ from necropsy.predicates import calls, died_by, messages, on_windows, quote
 from necropsy.rule import Finding, Rule, Tried
 from necropsy.rules.aborts import aborted, may_have_aborted
 from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.exit_causes import ENDS
 from necropsy.rules.experiment_proposals import of_heap
 from necropsy.rules.pointers import bad_access, evidence
 from necropsy.rules.python import exit_evidence
@@ -74,7 +75,7 @@ def _by_sanitizer(crash: Crash) -> Finding | None:
 
 
 def _by_allocator(crash: Crash) -> Finding | None:
-    """A checking allocator looked at the border behind a block when that was freed: the write itself was earlier."""
+    """A checking allocator found the border overwritten when the block was freed, after the write itself."""
     found = [one for one in messages(crash, "python-fatal", "mcheck") if _says_past_the_end(one)]
     if not found or not may_have_aborted(crash):
         return None
@@ -98,7 +99,7 @@ def _says_past_the_end(message: Message) -> bool:
 
 
 def _by_mapping(crash: Crash) -> Finding | None:
-    """It ran off the end of mapped memory: the first byte behind it was refused."""
+    """The first byte after mapped memory was accessed."""
     access = bad_access(crash)
     fault = crash.fault
     if access is None or fault is None or not access.given or access.address is None or fault.mapping_below is None:
@@ -131,7 +132,7 @@ def _by_mapping(crash: Crash) -> Finding | None:
 
 
 def _is_heap(crash: Crash, block: Mapping) -> bool:
-    """Memory that malloc or mmap gave out: writable, of no file, and no thread's stack."""
+    """Writable memory without a file that is not a thread's stack: from malloc or mmap."""
     if not block.permissions.startswith("rw") or (block.path is not None and block.path != "[heap]"):
         return False
     stacks = [thread.stack for thread in crash.threads or () if thread.stack is not None]
@@ -147,23 +148,16 @@ _FIXES = (
 )
 
 RULE = Rule(
-    name="heap-buffer-overflow",
-    subject=Crash,
-    title="Native code ran past the end of a block on the heap",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     needs=(),
     beats=(
+        *ENDS,
         "sanitizer-report",
         "heap-corruption",
         "python-fatal-error",
-        "abort",
         "invalid-read",
         "invalid-write",
         "null-dereference",
-        "exit-status-only",
-        "killed-by-signal",
-        "python-exception",
     ),
     experiments=of_heap,
     tried=Tried(
@@ -192,5 +186,4 @@ RULE = Rule(
         stack 8MiB used 20KiB whole main
         frame Fill(int*, int) @ op.so in op.cc:12 takes 32
     """,
-    references=("https://clang.llvm.org/docs/AddressSanitizer.html",),
 )

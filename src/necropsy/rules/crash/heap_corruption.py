@@ -113,7 +113,7 @@ def _match(crash: Crash) -> Finding | None:
 
 
 def _how_sure(crash: Crash, sort: Damage, died: Found) -> Confidence:
-    """A pointer that is no block of malloc need not mean that anything was overwritten: a stack shows who freed it."""
+    """A pointer that malloc does not know need not mean an overwrite: a stack shows who freed it."""
     if sort == "maybe-double-free":
         return "possible"
     return "certain" if died and (sort != "bad-pointer" or frames_of(crash)) else "likely"
@@ -128,7 +128,7 @@ _OF_ANOTHER = Possibility(
 
 
 def _on_windows(crash: Crash) -> Found:
-    """Windows' heap found itself destroyed and ended the process; no exception handler sees that."""
+    """Windows' heap detected damage and ended the process, invisible to exception handlers."""
     status = crash.exit.ntstatus if crash.exit is not None else None
     subcode = status.fast_fail.code if status is not None and status.fast_fail is not None else None
     if status is None or not (status.value.upper() == "0XC0000374" or subcode in _SUBCODES_OF_THE_HEAP):
@@ -147,7 +147,7 @@ _SUBCODES_OF_THE_HEAP = {_LIST_ENTRY, 50}
 
 
 def _without_words(crash: Crash) -> Finding | None:
-    """A bad access that may be the late end of an earlier write: in the allocator, in the collector, by a garbage pointer."""
+    """A bad access that may result from an earlier write: in the allocator, the collector, or by a garbage pointer."""
     access = bad_access(crash)
     if access is None:
         return None
@@ -179,7 +179,7 @@ def _without_words(crash: Crash) -> Finding | None:
 
 
 def _noticed(crash: Crash) -> Found:
-    """Who stumbled over the damage: evidence, but no culprit."""
+    """The function that met the damage: evidence, but not the culprit."""
     culprit = culprit_of(crash)
     if culprit is None or culprit.function is None:
         return ()
@@ -193,7 +193,7 @@ def _noticed(crash: Crash) -> Found:
 
 
 def _where(crash: Crash) -> Culprit | None:
-    """The line of Python alone: no function that is seen at the end need have done it."""
+    """Only the Python line, because the visible functions may be innocent."""
     culprit = culprit_of(crash)
     return Culprit(python=culprit.python) if culprit is not None and culprit.python is not None else None
 
@@ -227,11 +227,7 @@ def _first_fix(sort: str) -> Fix:
 
 
 RULE = Rule(
-    name="heap-corruption",
-    subject=Crash,
-    title="The heap is corrupted",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     beats=("abort", "killed-by-signal", "exit-status-only"),
     experiments=of_heap,
     tried=Tried(
@@ -269,5 +265,4 @@ RULE = Rule(
         frames 104860
         fold 1 x 104850 takes 80: Flatten(Node*)
     """,
-    references=("https://sourceware.org/glibc/manual/latest/html_node/Heap-Consistency-Checking.html",),
 )

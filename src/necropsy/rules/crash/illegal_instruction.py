@@ -44,9 +44,8 @@ from necropsy.rule import Finding, Found, Rule, Tried
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.exit_causes import causes_of
 from necropsy.rules.experiment_proposals import of_instruction
-from necropsy.rules.jit import generated_code
-from necropsy.rules.trap_instructions import is_trap
-from necropsy.rules.windows import status_of
+from necropsy.rules.jit import generated_code, is_trap
+from necropsy.rules.windows_loader import status_of
 from necropsy.rules.wording import sentence, who
 
 
@@ -167,11 +166,7 @@ def _forbidden(crash: Crash, what: str) -> Finding:
 
 
 RULE = Rule(
-    name="illegal-instruction",
-    subject=Crash,
-    title="The processor does not know this instruction",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     beats=("exit-status-only", "abort", "killed-by-signal"),
     experiments=of_instruction,
     tried=Tried(
@@ -195,5 +190,4 @@ RULE = Rule(
         stack 8MiB used 20KiB whole main
         frame Unreachable(int) @ op.so in op.cc:31 takes 32
     """,
-    references=("https://www.tensorflow.org/install/pip#hardware_requirements",),
 )

@@ -80,7 +80,7 @@ def _match(crash: Crash) -> Finding | None:
 
 
 def _divisor(crash: Crash) -> int | None:
-    """The divisor's value, where it is a register whose value is known."""
+    """None if it is not a register with a known value."""
     instruction = crash.instruction
     if instruction is None or not instruction.text or instruction.operands:
         return None
@@ -95,10 +95,10 @@ def _divisor(crash: Crash) -> int | None:
 
 
 def _smallest_by_minus_one(crash: Crash) -> bool:
-    """The dividend is the smallest integer of its width, so that it is the quotient that does not fit.
+    """The dividend is its type's smallest integer, so that the quotient does not fit.
 
-    A compiler fills rdx with the sign of rax before ``idiv``; then only a divisor of 0 or of -1 is refused, the latter
-    only for this dividend. 32 and 64 bits are told apart by the operand.
+    Compilers extend rax's sign into rdx before ``idiv``; then only divisors 0 and, for this dividend, -1 fault. The
+    operand distinguishes 32 and 64 bits.
     """
     instruction, registers = crash.instruction, crash.registers
     if instruction is None or registers is None or instruction.mnemonic != "idiv" or _divisor(crash) == 0:
@@ -125,11 +125,7 @@ def _zero_divisor(crash: Crash) -> Found:
 
 
 RULE = Rule(
-    name="integer-divide-by-zero",
-    subject=Crash,
-    title="An integer was divided by zero",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     beats=("exit-status-only", "killed-by-signal"),
     tried=Tried(
         advice="In the named function, check the divisor before ``/`` and ``%``.",
@@ -151,5 +147,4 @@ RULE = Rule(
         stack 8MiB used 20KiB whole main
         frame Mean(double, double) @ op.so in op.cc:31 takes 32
     """,
-    references=("https://man7.org/linux/man-pages/man2/sigaction.2.html",),
 )

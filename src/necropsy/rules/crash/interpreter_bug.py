@@ -79,7 +79,7 @@ def _match(crash: Crash) -> Finding | None:
 
 
 def _avoid(frame: Frame, place: str | None) -> tuple[Fix, ...]:
-    """What not to do; where the loop itself died, the code that it went through may have been wrong."""
+    """What to avoid; if the interpreter loop crashed, the executed code may have been wrong."""
     advice = "do not change a container in use, do not clear a namespace whose code runs, and do not change an object that the gc module returned."
     text = f"Replace what {place} does: {advice}" if place is not None else advice[0].upper() + advice[1:]
     if not is_loop(frame):
@@ -89,11 +89,8 @@ def _avoid(frame: Frame, place: str | None) -> tuple[Fix, ...]:
 
 
 RULE = Rule(
-    name="interpreter-bug",
-    subject=Crash,
+    _match,
     title="CPython itself died",
-    match=_match,
-    page=__doc__ or "",
     needs=("fault", "frames", "modules"),
     beats=("null-dereference", "invalid-read", "invalid-write", "bad-jump", "heap-corruption"),
     tried=Tried(
@@ -130,5 +127,4 @@ RULE = Rule(
         module /usr/lib/python3.11/lib-dynload/_ctypes.cpython-311-x86_64-linux-gnu.so
         module /usr/lib/x86_64-linux-gnu/libc.so.6
     """,
-    references=("https://github.com/python/cpython/tree/main/Lib/test/crashers",),
 )

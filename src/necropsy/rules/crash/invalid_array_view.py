@@ -80,7 +80,6 @@ def _match(crash: Crash) -> Finding | None:
 
 
 def _others(crash: Crash) -> Found:
-    """Native code beside NumPy that may have made the array."""
     loaded = tuple(one for one in suspects(crash) or () if not one.name.startswith("numpy"))
     if not loaded:
         return ()
@@ -89,11 +88,8 @@ def _others(crash: Crash) -> Found:
 
 
 RULE = Rule(
-    name="invalid-array-view",
-    subject=Crash,
+    _match,
     title="NumPy used an array whose memory is not mapped",
-    match=_match,
-    page=__doc__ or "",
     needs=("fault", "frames"),
     beats=("null-dereference", "invalid-read", "invalid-write"),
     experiments=of_objects,
@@ -130,5 +126,4 @@ RULE = Rule(
         module /usr/lib/libpython3.11.so.1.0
         module /home/u/ext.so
     """,
-    references=("https://numpy.org/doc/stable/reference/generated/numpy.lib.stride_tricks.as_strided.html",),
 )

@@ -60,7 +60,7 @@ from necropsy.rules.pointers import (
     where_it_led,
     within_ntdll,
 )
-from necropsy.rules.windows import sanitizer_of
+from necropsy.rules.windows_loader import sanitizer_of
 from necropsy.rules.wording import sentence
 
 
@@ -92,11 +92,8 @@ def _match(crash: Crash) -> Finding | None:
 
 
 RULE = Rule(
-    name="invalid-read",
-    subject=Crash,
+    _match,
     title="Read from an invalid address",
-    match=_match,
-    page=__doc__ or "",
     needs=("fault",),
     experiments=of_pointer,
     tried=Tried(
@@ -123,5 +120,4 @@ RULE = Rule(
         stack 8MiB used 20KiB whole main
         frame Node::weight(Node const*) @ op.so in op.cc:31 takes 32
     """,
-    references=("https://man7.org/linux/man-pages/man2/sigaction.2.html",),
 )

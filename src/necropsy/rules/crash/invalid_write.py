@@ -56,7 +56,7 @@ from necropsy.rules.pointers import (
     where_it_led,
     within_ntdll,
 )
-from necropsy.rules.windows import sanitizer_of
+from necropsy.rules.windows_loader import sanitizer_of
 from necropsy.rules.wording import sentence
 
 
@@ -85,11 +85,8 @@ def _match(crash: Crash) -> Finding | None:
 
 
 RULE = Rule(
-    name="invalid-write",
-    subject=Crash,
+    _match,
     title="Write to an invalid address",
-    match=_match,
-    page=__doc__ or "",
     needs=("fault",),
     experiments=of_pointer,
     tried=Tried(
@@ -116,5 +113,4 @@ RULE = Rule(
         stack 8MiB used 20KiB whole main
         frame Upper(char*) @ op.so in op.cc:31 takes 32
     """,
-    references=("https://man7.org/linux/man-pages/man2/sigaction.2.html",),
 )

@@ -50,7 +50,7 @@ from necropsy.rules import requested, unexplained_kills
 from necropsy.rules.aborts import aborted, aborted_by_another
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.exit_causes import causes_of
-from necropsy.rules.windows import ended_with
+from necropsy.rules.windows_loader import ended_with
 from necropsy.rules.wording import short
 
 _SENT = {
@@ -107,7 +107,7 @@ def _match(crash: Crash) -> Finding | None:
 
 
 def _by_filter(crash: Crash) -> Finding | None:
-    """A seccomp filter ends the process, or sends SIGSYS that nothing handles; who sends SIGSYS by hand is known."""
+    """A seccomp filter killed it or sent an unhandled SIGSYS; a manual SIGSYS has a known sender."""
     if signal_of(crash) != "SIGSYS" or (crash.fault is not None and crash.fault.sender is not None):
         return None
     thread = crash.crashed_thread
@@ -137,7 +137,7 @@ _BY_TIMER = frozenset({"SI_KERNEL", "SI_TIMER"})
 
 
 def _by_timer(crash: Crash) -> Finding | None:
-    """The kernel sends these when a timer of the process itself has run out; nothing from outside can set one."""
+    """Signals of an expired timer of the process itself; nothing else can set one."""
     signal, fault = signal_of(crash), crash.fault
     if signal not in _TIMERS or fault is None or fault.code not in _BY_TIMER:
         return None
@@ -158,7 +158,7 @@ def _by_timer(crash: Crash) -> Finding | None:
 
 
 def _words(crash: Crash) -> Found:
-    """The sentence in which somebody says how it ended."""
+    """The sentence that reports the end."""
     text = crash.exit.text.strip() if crash.exit is not None and crash.exit.text else ""
     return (Evidence(claim="who says so", seen=text, where="text"),) if " " in text else ()
 
@@ -175,7 +175,7 @@ _WHY = {
 
 
 def _told(crash: Crash) -> Finding | None:
-    """Who ran the program says that it ended it, and why."""
+    """The program's launcher says that it ended it, and why."""
     said = messages(crash, "ended-from-outside")
     signals = {*_SENT, "SIGABRT"} if aborted_by_another(crash) else set(_SENT)
     ended = crash.exit is None or crash.exit.kind in {"timeout", "lost"} or signal_of(crash) in signals
@@ -204,7 +204,7 @@ _LAST_WORDS = (
 
 
 def _died_before(crash: Crash, message: Message) -> bool:
-    """A process has said its last words before ``message`` was written."""
+    """A process wrote its last message before ``message``."""
     return any(
         one.line is not None and message.line is not None and one.line < message.line
         for one in messages(crash, *_LAST_WORDS)
@@ -239,7 +239,7 @@ _WINDOWS_CTRL_C, _WINDOWS_DEBUG_CTRL_C, _WINDOWS_TERMINATED = 0xC000013A, 0x4001
 
 
 def _on_windows(crash: Crash) -> Finding | None:
-    """The statuses by which Windows says that somebody ended the process."""
+    """Windows statuses of a process ended from outside."""
     claim = "the process was ended from outside"
     died = ended_with(crash, _WINDOWS_CTRL_C, _WINDOWS_DEBUG_CTRL_C, claim=claim)
     what = "by Ctrl-C, or because its console was closed or the user logged off"
@@ -288,11 +288,7 @@ def _fixes(signal: str) -> tuple[Fix, ...]:
 
 
 RULE = Rule(
-    name="killed-by-signal",
-    subject=Crash,
-    title="The program was ended from outside",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     severity="warning",
     beats=("exit-status-only",),
     tried=Tried(
@@ -314,5 +310,4 @@ RULE = Rule(
         thread 4711 python3 crashed
         frame Load(int*) @ op.so in op.cc:31 takes 32
     """,
-    references=("https://man7.org/linux/man-pages/man7/signal.7.html",),
 )

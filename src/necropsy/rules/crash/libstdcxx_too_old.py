@@ -103,11 +103,7 @@ def _without(path: str) -> tuple[Fix, ...]:
 
 
 RULE = Rule(
-    name="libstdcxx-too-old",
-    subject=Crash,
-    title="The C++ or C runtime is older than a library needs",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     needs=("messages",),
     beats=("python-exception", "exit-status-only"),
     experiments=of_library_path,
@@ -133,5 +129,4 @@ RULE = Rule(
         log   File "/home/u/train.py", line 4, in <module>
         log ImportError: libstdc++.so.6: cannot open shared object file: No such file or directory
     """,
-    references=("https://gcc.gnu.org/onlinedocs/libstdc++/manual/abi.html",),
 )

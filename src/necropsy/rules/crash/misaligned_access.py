@@ -93,13 +93,13 @@ def _match(crash: Crash) -> Finding | None:
 
 
 def _width(text: str | None) -> int:
-    """Bytes that a vector instruction moves, by its register: a debugger's text does not tell the operand's size."""
+    """Bytes moved by a vector instruction, from its register: debugger output lacks the operand's size."""
     match = re.search(r"\b([xyz])mm\d", text or "")
     return {"x": 16, "y": 32, "z": 64}[match[1]] if match else 0
 
 
 def _told(crash: Crash) -> Finding:
-    """The system says that it was the alignment, and nobody has looked at the instruction."""
+    """The system reports misalignment, without the instruction."""
     culprit = culprit_of(crash)
     name = who(culprit)
     return Finding(
@@ -116,11 +116,8 @@ def _told(crash: Crash) -> Finding:
 
 
 RULE = Rule(
-    name="misaligned-access",
-    subject=Crash,
+    _match,
     title="An aligned instruction got an unaligned address",
-    match=_match,
-    page=__doc__ or "",
     needs=("fault",),
     beats=("invalid-read", "invalid-write", "bus-error"),
     tried=Tried(
@@ -145,5 +142,4 @@ RULE = Rule(
         stack 8MiB used 20KiB whole main
         frame Sum(float const*) @ op.so in op.cc:31 takes 32
     """,
-    references=("https://eigen.tuxfamily.org/dox/group__TopicUnalignedArrayAssert.html",),
 )

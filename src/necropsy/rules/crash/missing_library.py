@@ -101,13 +101,13 @@ def _possible(message: Message) -> tuple[Possibility, ...]:
 
 
 def _is_of_a_symbol(crash: Crash, message: Message) -> bool:
-    """All files were there, and one lacks a function: that is told by another rule."""
+    """All files exist but one lacks a function: another rule reports it."""
     seen = failed_loads.seen_of(crash, message)
     return seen is not None and seen.kind == "undefined-symbol"
 
 
 def _is_of_a_program(crash: Crash, message: Message) -> bool:
-    """A program could not be started: Windows has the same words for that and for a library."""
+    """A program could not be started, for which Windows has the same message as for a library."""
     fields = traceback.fields if (traceback := last_traceback(crash)) is not None else {}
     return fields.get("function") == "_execute_child" and fields.get("text", "") in message.text
 
@@ -154,7 +154,6 @@ def _of(library: str | None) -> str:
 
 
 def _means(error: int) -> str:
-    """Windows' error in words."""
     if error < 0 or error > 0xFFFF:
         return f"its start ended with the status 0x{error & 0xFFFFFFFF:08X}"
     return _REASONS.get(error) or f"Windows' error {error} ({_name(error)})"
@@ -326,7 +325,7 @@ def _on_linux(message: Message, library: str) -> tuple[Fix, ...]:
 
 
 def _no_such_path(path: str) -> tuple[Fix, ...]:
-    """The linker searches no folder for a name with a slash: this very file was asked for, and it is not there."""
+    """The linker does not search folders for a name with a slash, so this file itself is missing."""
     relative = not path.startswith("/")
     how = "it is relative to the folder that the program was started in" if relative else "it is taken as it is"
     return (
@@ -371,11 +370,7 @@ def _damaged(message: Message) -> tuple[Fix, ...]:
 
 
 RULE = Rule(
-    name="missing-library",
-    subject=Crash,
-    title="A shared library was not found",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     beats=("python-exception", "exit-status-only", "abort", "killed-by-signal"),
     tried=Tried(
         advice="Install the package that holds the library, or name its folder before Python starts.",
@@ -396,5 +391,4 @@ RULE = Rule(
         log   File "/home/u/train.py", line 9, in <module>
         log ValueError: no data
     """,
-    references=("https://man7.org/linux/man-pages/man8/ld.so.8.html",),
 )

@@ -45,7 +45,7 @@ from necropsy.frame_filter import is_interpreter
 from necropsy.model import Crash, Evidence, Fix
 from necropsy.predicates import NEAR_NULL, died_by, faulted_at, frames_of
 from necropsy.rule import Finding, Rule, Tried
-from necropsy.rules import cpp_runtimes, refused_memory
+from necropsy.rules import cpp_runtimes, ulimit
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.experiment_proposals import of_pointer
 from necropsy.rules.given_numbers import given_number
@@ -82,9 +82,9 @@ def _match(crash: Crash) -> Finding | None:
         evidence=died_by(crash, "SIGSEGV", "SIGBUS")
         + faulted_at(crash, 0, NEAR_NULL, "the address is null or a small offset from it")
         + evidence(crash, access)
-        + refused_memory.limits_of(crash)
+        + ulimit.limits_of(crash)
         + python_line(crash),
-        summary=f"{sentence(name)} {did} {what}{which}{by.besides}." + refused_memory.told(crash),
+        summary=f"{sentence(name)} {did} {what}{which}{by.besides}." + ulimit.told(crash),
         confidence="certain"
         if proved and not is_of_nobody(crash) and not _of_python_without_a_name(crash)
         else "likely",
@@ -94,13 +94,13 @@ def _match(crash: Crash) -> Finding | None:
 
 
 def _of_python_without_a_name(crash: Crash) -> bool:
-    """In a function of a stripped Python: whether it met a damaged object cannot be told from its name."""
+    """A stripped Python's function, whose name cannot show a damaged object."""
     frame = next(iter(frames_of(crash)), None)
     return frame is not None and frame.function is None and is_interpreter(frame)
 
 
 def _by_argument(crash: Crash) -> Finding | None:
-    """The address is not known, but a debugger shows that the function was given a null pointer."""
+    """The address is unknown, but a debugger shows a null argument."""
     found = null_arguments(crash)
     if found is None:
         return None
@@ -132,11 +132,7 @@ def _fixes(crash: Crash, name: str, offset: int, advice: str | None = None) -> t
 
 
 RULE = Rule(
-    name="null-dereference",
-    subject=Crash,
-    title="A null pointer was used",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     needs=("fault",),
     beats=("invalid-read", "invalid-write"),
     experiments=of_pointer,
@@ -167,5 +163,4 @@ RULE = Rule(
         frame ? takes 8
         frame Call(void (*)()) @ op.so in op.cc:31 takes 32
     """,
-    references=("https://man7.org/linux/man-pages/man2/sigaction.2.html",),
 )

@@ -81,10 +81,10 @@ def _match(crash: Crash) -> Finding | None:
 
 @dataclass(frozen=True)
 class _Built:
-    """For which NumPy the extension was built, as its message says.
+    """The NumPy version the extension was built for, from its message.
 
-    ``wants`` is the oldest NumPy that it works with, where the installed one is older; ``None`` where it was built for
-    NumPy 1 and the installed one is NumPy 2. ``contradicted``: the version that is installed cannot have said this.
+    ``wants``: the oldest suitable NumPy, if the installed one is older; ``None`` if it was built for NumPy 1 and NumPy
+    2 is installed. ``contradicted``: whether the installed version cannot have printed this.
     """
 
     wants: str | None
@@ -98,7 +98,6 @@ _OF_2 = 0x2000000
 
 
 def _built(numpy: str | None, found: tuple[Message, ...]) -> _Built | None:
-    """For which NumPy it was built; None where no message says."""
     installed = compatibility.version(numpy) if numpy else None
     for message in found:
         if (built := _by_size(installed, message.fields) or _by_number(message.fields)) is not None:
@@ -109,7 +108,7 @@ def _built(numpy: str | None, found: tuple[Message, ...]) -> _Built | None:
 
 
 def _by_size(installed: tuple[int, ...] | None, fields: dict[str, str]) -> _Built | None:
-    """By the size of one of NumPy's types: all of them grew, but ``dtype`` became smaller in NumPy 2 (measured: 96, now 88)."""
+    """By the size of a NumPy type: all grew, but ``dtype`` shrank in NumPy 2 (measured: 96, now 88)."""
     if "expected" not in fields:
         return None
     expected, got = int(fields["expected"]), int(fields["got"])
@@ -127,7 +126,6 @@ def _by_size(installed: tuple[int, ...] | None, fields: dict[str, str]) -> _Buil
 
 
 def _by_number(fields: dict[str, str]) -> _Built | None:
-    """By the number of NumPy's C interface."""
     if "built" not in fields or "loaded" not in fields:
         return None
     built, loaded = int(fields["built"], 16), int(fields["loaded"], 16)
@@ -189,7 +187,7 @@ def _remedies(crash: Crash, built: _Built, package: str) -> tuple[Fix, ...]:
 
 
 def _importer(crash: Crash) -> Culprit | None:
-    """The package whose import called NumPy's: the innermost place of a traceback that is in another package than NumPy."""
+    """The package that imported NumPy: the innermost place of a traceback outside NumPy."""
     for thread in crash.threads or ():
         for frame in thread.python or ():
             if (package := package_of(frame.source or "")) not in {None, "numpy"}:
@@ -215,11 +213,7 @@ def _in(package: str | None, place: PythonPlace) -> Culprit:
 
 
 RULE = Rule(
-    name="numpy-abi-mismatch",
-    subject=Crash,
-    title="An extension was built for another version of NumPy",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     needs=("messages",),
     beats=("python-exception", "exit-status-only"),
     tried=Tried(
@@ -244,5 +238,4 @@ RULE = Rule(
         log   File "/home/u/train.py", line 4, in <module>
         log ImportError: cannot import name 'bool' from 'numpy'
     """,
-    references=("https://numpy.org/doc/stable/numpy_2_0_migration_guide.html",),
 )

@@ -76,7 +76,7 @@ def _match(crash: Crash) -> Finding | None:
 
 
 def _why(crash: Crash, symbol: str) -> str:
-    """By the file, if it could be read; else by the symbol alone."""
+    """From the file if readable, otherwise from the symbol alone."""
     known = (crash.environment.ops if crash.environment is not None else None) or ()
     one = next((one for one in known if symbol in (one.missing or ())), None)
     return ops.reason(one) if one is not None else _reason(symbol)
@@ -94,17 +94,12 @@ def _reason(symbol: str) -> str:
 
 
 def _loaded(crash: Crash) -> Found:
-    """The TensorFlow that is there."""
     version = (crash.libraries or {}).get("tensorflow")
     return (Evidence(claim="the TensorFlow that was loaded", seen=version, where="libraries"),) if version else ()
 
 
 RULE = Rule(
-    name="op-abi-mismatch",
-    subject=Crash,
-    title="A TensorFlow op was built for another TensorFlow",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     needs=("messages",),
     beats=("python-exception", "exit-status-only", "undefined-symbol"),
     tried=Tried(
@@ -128,7 +123,4 @@ RULE = Rule(
         log   File "/home/u/train.py", line 4, in <module>
         log ImportError: /tmp/ext.so: undefined symbol: ncclCommInitRankConfig
     """,
-    references=(
-        "https://www.tensorflow.org/guide/create_op#compile_the_op_using_your_system_compiler_tensorflow_binary_installation",
-    ),
 )

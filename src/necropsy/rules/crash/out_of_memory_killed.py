@@ -78,7 +78,7 @@ def _match(crash: Crash) -> Finding | None:
 
 
 def _fixes(crash: Crash) -> tuple[Fix, ...]:
-    """With the commands for the control group that the process was in."""
+    """With commands for the process's control group."""
     group = limits.limit_of(crash, "memory.max")
     folder = group.where.rpartition("/")[0] if group is not None and group.where is not None else crash.memory_cgroup
     if folder is None:
@@ -100,7 +100,7 @@ _FIXES = (
 
 
 def _told(crash: Crash) -> Finding | None:
-    """What ran the program says that it was killed because memory ran out: the kernel reported it, or it did it itself."""
+    """The launcher says that it was killed because memory ran out, by the kernel or itself."""
     said = messages(crash, "memory-killed")
     if not said or crash.fault is not None or messages(crash, "kernel-oom"):
         return None
@@ -148,7 +148,7 @@ _RESIDENT = re.compile(r"\banon-rss:(\d+)kB")
 
 
 def _held(logged: Message | None) -> Found:
-    """How much memory the kernel found in the process that it killed."""
+    """Its memory according to the kernel."""
     found = _RESIDENT.search(logged.text) if logged is not None else None
     if found is None or logged is None:
         return ()
@@ -157,7 +157,6 @@ def _held(logged: Message | None) -> Found:
 
 
 def _counted(crash: Crash) -> Found:
-    """The control group's counter rose by this death."""
     kills = (crash.memory_events or {}).get("oom_kill", 0)
     if kills < 1:
         return ()
@@ -174,18 +173,14 @@ def _counted(crash: Crash) -> Found:
 
 
 def _logged(crash: Crash) -> Message | None:
-    """The kernel's line: the one that names this process, else the last."""
+    """The kernel's line that names this process, otherwise the last."""
     found = messages(crash, "kernel-oom")
     own = [one for one in found if crash.pid is not None and one.fields.get("pid") == str(crash.pid)]
     return own[-1] if own else (found[-1] if found else None)
 
 
 RULE = Rule(
-    name="out-of-memory-killed",
-    subject=Crash,
-    title="Killed by the kernel's OOM killer",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     needs=(),
     beats=("killed-by-signal", "exit-status-only", "abort"),
     tried=Tried(
@@ -206,5 +201,4 @@ RULE = Rule(
         exit signal SIGKILL
         memory oom_kill=0 failcnt=3 limit 512MiB
     """,
-    references=("https://docs.kernel.org/admin-guide/cgroup-v2.html#memory-interface-files",),
 )

@@ -39,6 +39,7 @@ from necropsy.model import Crash, Fix, Message
 from necropsy.predicates import died_by, messages, quote
 from necropsy.rule import Finding, Rule, Tried
 from necropsy.rules import compatibility, quoting
+from necropsy.rules.exit_causes import GIVEN_UP
 from necropsy.rules.log_rules import teller, told_of_the_end
 from necropsy.rules.python import exit_evidence
 
@@ -132,20 +133,9 @@ def _fixes(crash: Crash, message: Message) -> tuple[Fix, ...]:
 
 
 RULE = Rule(
-    name="protobuf-mismatch",
-    subject=Crash,
-    title="Two versions of protobuf do not fit together",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     needs=("messages",),
-    beats=(
-        "python-exception",
-        "exit-status-only",
-        "abort",
-        "check-failed",
-        "uncaught-cpp-exception",
-        "killed-by-signal",
-    ),
+    beats=GIVEN_UP,
     tried=Tried(
         advice="Install the version that the older package requires.",
         result="crash gone",
@@ -166,5 +156,4 @@ RULE = Rule(
         log   File "/home/u/train.py", line 4, in <module>
         log TypeError: Parameter to MergeFrom() must be instance of same class
     """,
-    references=("https://protobuf.dev/news/2022-05-06/#python-updates",),
 )

@@ -62,11 +62,8 @@ def _match(crash: Crash) -> Finding | None:
 
 
 RULE = Rule(
-    name="pure-virtual-call",
-    subject=Crash,
+    _match,
     title="A virtual function was called on a partly destroyed object",
-    match=_match,
-    page=__doc__ or "",
     beats=("abort", "killed-by-signal", "exit-status-only", "uncaught-cpp-exception"),
     tried=Tried(
         advice="Stop and join the threads that use the object before it is destroyed.",
@@ -98,5 +95,4 @@ RULE = Rule(
         frame std::thread::~thread() @ op.so takes 32
         log terminate called without an active exception
     """,
-    references=("https://itanium-cxx-abi.github.io/cxx-abi/abi.html#pure-virtual",),
 )

@@ -104,11 +104,8 @@ def _experiments(crash: Crash) -> tuple[Proposal, ...]:
 
 
 RULE = Rule(
-    name="python-exception",
-    subject=Crash,
+    _match,
     title="A Python exception, no native crash",
-    match=_match,
-    page=__doc__ or "",
     needs=("messages",),
     beats=("exit-status-only",),
     experiments=_experiments,
@@ -134,5 +131,4 @@ RULE = Rule(
         log     with tf.compat.v1.Session() as s: s.run(x)
         log RuntimeError: The Session graph is empty. Add operations to the graph before calling run().
     """,
-    references=("https://docs.python.org/3/tutorial/errors.html",),
 )

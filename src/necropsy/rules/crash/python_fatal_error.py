@@ -48,7 +48,7 @@ from necropsy.rule import Finding, Found, Rule, Tried
 from necropsy.rules.aborts import aborted, last, may_have_aborted
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.last_words import as_evidence
-from necropsy.rules.windows import status_of
+from necropsy.rules.windows_loader import status_of
 
 
 def _match(crash: Crash) -> Finding | None:
@@ -98,7 +98,7 @@ def _match(crash: Crash) -> Finding | None:
 
 
 def _could_not_start(crash: Crash, message: Message | None) -> bool:
-    """While Python starts it ends so with exit code 1, not by abort() (``fatal_error_exit`` of Python/pylifecycle.c)."""
+    """During start-up, exit code 1 replaces abort() (``fatal_error_exit`` of Python/pylifecycle.c)."""
     end = crash.exit
     if message is None or crash.fault is not None or end is None or end.kind != "exited" or end.code != 1:
         return False
@@ -111,7 +111,7 @@ _BREAKPOINT = 0x80000003
 
 
 def _asked(crash: Crash) -> Found:
-    """The function of CPython's that gave up: the one that called the machinery of the error."""
+    """The CPython function that called the error handling."""
     frames = frames_of(crash)[:16]
     for frame, caller in reversed(tuple(pairwise(frames))):
         if frame.function and _GIVES_UP.fullmatch(bare_name(frame.function)) and caller.function:
@@ -130,7 +130,7 @@ _WITHOUT_GIL = Fix(
 
 
 def _by_name(crash: Crash) -> Fix | None:
-    """What to do, where the functions that gave up say what they check."""
+    """Advice if the failing functions' names show what they check."""
     if calls(crash, r"_PyMem_Debug\w+|_PyObject_Debug\w+", first=12, claim="a block is checked"):
         return Fix(
             text="A native extension wrote past a block that Python gave it, or freed it by another API than it came "
@@ -167,11 +167,8 @@ def _fix(message: Message | None) -> Fix:
 
 
 RULE = Rule(
-    name="python-fatal-error",
-    subject=Crash,
+    _match,
     title="A fatal error of the Python interpreter",
-    match=_match,
-    page=__doc__ or "",
     beats=("abort", "killed-by-signal", "exit-status-only", "python-exception", "deliberate-trap"),
     tried=Tried(
         advice="Take the GIL before native code calls Python.",
@@ -206,5 +203,4 @@ RULE = Rule(
         log Current thread 0x00007f0000000000 (most recent call first):
         log   File "train.py", line 3 in main
     """,
-    references=("https://docs.python.org/3/c-api/sys.html#c.Py_FatalError",),
 )

@@ -68,7 +68,7 @@ def _match(crash: Crash) -> Finding | None:
 
 
 def _by_words(crash: Crash) -> Finding | None:
-    """pybind11 checks that the lock is held, says so and throws, mostly where nobody can catch it."""
+    """pybind11 checks for the lock and throws, mostly where nothing can catch it."""
     said = messages(crash, "gil-not-held")
     died = aborted(crash)
     if not said or not died:
@@ -177,12 +177,12 @@ def _experiments(crash: Crash) -> tuple[Proposal, ...]:
 
 
 def _caller(crash: Crash) -> Frame | None:
-    """The innermost function that is not Python's own, up to the Python code that called it."""
+    """The innermost function outside Python, up to the calling Python code."""
     return next((one for one in outside_of_python(frames_of(crash)) if not is_interpreter(one)), None)
 
 
 def _is_sure(frame: Frame) -> bool:
-    """``PyErr_Occurred`` reads one thing only, the thread's state: next to null it can be nothing else."""
+    """``PyErr_Occurred`` only reads the thread's state, so a fault near null can be nothing else."""
     return bare_name(frame.function or "") == "PyErr_Occurred"
 
 
@@ -212,11 +212,7 @@ def _fixes(thrown: CppException | None) -> tuple[Fix, ...]:
 
 
 RULE = Rule(
-    name="python-without-gil",
-    subject=Crash,
-    title="Python's C API was used without the GIL",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     needs=("fault", "frames"),
     experiments=_experiments,
     beats=(
@@ -255,5 +251,4 @@ RULE = Rule(
         frame cfunction_call @ python3.11 takes 32
         python main train.py:3
     """,
-    references=("https://docs.python.org/3/c-api/init.html#non-python-created-threads",),
 )

@@ -41,6 +41,7 @@ from __future__ import annotations
 from necropsy.model import Crash, Evidence, Fix, Message
 from necropsy.predicates import died_by, quote
 from necropsy.rule import Finding, Found, Rule, Tried
+from necropsy.rules.exit_causes import ENDS
 from necropsy.rules.python import exit_evidence
 from necropsy.rules.sanitizers import SIGNALS, around, culprit_in, kind_of, place_in, sanitizer_report, tool_of
 
@@ -118,23 +119,9 @@ def _summary(message: Message) -> Found:
 
 
 RULE = Rule(
-    name="sanitizer-report",
-    subject=Crash,
-    title="A sanitizer found an error",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     needs=("messages",),
-    beats=(
-        "abort",
-        "invalid-read",
-        "invalid-write",
-        "null-dereference",
-        "exit-status-only",
-        "killed-by-signal",
-        "python-exception",
-        "heap-corruption",
-        "deliberate-trap",
-    ),
+    beats=(*ENDS, "invalid-read", "invalid-write", "null-dereference", "heap-corruption", "deliberate-trap"),
     tried=Tried(
         advice="Look at the first frame of the report that is your own.",
         result="crash gone",
@@ -155,5 +142,4 @@ RULE = Rule(
         exit 0
         log kernel.cc:12:7: runtime error: signed integer overflow: 2147483647 + 1 cannot be represented in type 'int'
     """,
-    references=("https://clang.llvm.org/docs/AddressSanitizer.html",),
 )

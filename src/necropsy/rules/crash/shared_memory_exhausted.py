@@ -95,7 +95,7 @@ def _match(crash: Crash) -> Finding | None:
 
 
 def _told(crash: Crash) -> Finding | None:
-    """What the parent of a worker that died says."""
+    """A dead worker's parent says so."""
     said = messages(crash, "shared-memory")
     if not said or crash.fault is not None:
         return None
@@ -121,11 +121,7 @@ _FIXES = (
 )
 
 RULE = Rule(
-    name="shared-memory-exhausted",
-    subject=Crash,
-    title="The shared memory is full",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     needs=(),
     beats=("bus-error", "python-exception", "exit-status-only"),
     tried=Tried(
@@ -154,5 +150,4 @@ RULE = Rule(
         frame __memmove_avx_unaligned_erms @ libc.so.6 takes 8
         frame share(float*) @ ext.so takes 32
     """,
-    references=("https://man7.org/linux/man-pages/man7/shm_overview.7.html",),
 )

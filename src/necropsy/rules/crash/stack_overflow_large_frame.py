@@ -44,6 +44,7 @@ from __future__ import annotations
 from necropsy.model import Crash, Fix
 from necropsy.rule import Finding, Rule, Tried
 from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.exit_causes import BAD_ACCESSES
 from necropsy.rules.stack_fixes import bigger_stack
 from necropsy.rules.stacks import biggest_frame, evidence, overflow_of
 from necropsy.rules.wording import sentence, short, size, who
@@ -75,25 +76,10 @@ def _match(crash: Crash) -> Finding | None:
 
 
 RULE = Rule(
-    name="stack-overflow-large-frame",
-    subject=Crash,
+    _match,
     title="Stack overflow: one function's local variables do not fit",
-    match=_match,
-    page=__doc__ or "",
     needs=("fault", "stack", "frames"),
-    beats=(
-        "null-dereference",
-        "invalid-read",
-        "invalid-write",
-        "write-to-readonly",
-        "bad-jump",
-        "misaligned-access",
-        "bus-error",
-        "heap-corruption",
-        "double-free",
-        "use-after-free",
-        "python-without-gil",
-    ),
+    beats=BAD_ACCESSES,
     tried=Tried(
         advice="In the named function, put the large array on the heap.",
         result="crash gone",
@@ -119,5 +105,4 @@ RULE = Rule(
         frames 3
         largest work(void*) takes 524320
     """,
-    references=("https://gcc.gnu.org/onlinedocs/gcc/Warning-Options.html",),
 )

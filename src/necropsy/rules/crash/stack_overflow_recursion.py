@@ -57,7 +57,7 @@ from necropsy.model import Crash, Culprit, Evidence, Fix, PythonPlace
 from necropsy.predicates import died_by, messages, signal_of
 from necropsy.rule import Finding, Rule, Tried
 from necropsy.rules.culprit import culprit_of, python_line, python_place, recursive_function, spell
-from necropsy.rules.exit_causes import of_status
+from necropsy.rules.exit_causes import BAD_ACCESSES, of_status
 from necropsy.rules.stack_fixes import bigger_stack
 from necropsy.rules.stacks import MANY, Overflow, depth_of, driver_of, evidence, names, often, overflow_of
 from necropsy.rules.wording import count, sentence, short, size
@@ -89,7 +89,7 @@ def _match(crash: Crash) -> Finding | None:
 
 
 def _full_dump(crash: Crash) -> Finding | None:
-    """Faulthandler tells no address; but all the calls that it shows are one recursion, and there are more."""
+    """Faulthandler gives no address, but all calls it shows are one recursion, and it continues."""
     thread = crash.crashed_thread
     if thread is None or signal_of(crash) not in {"SIGSEGV", "SIGBUS"} or (crash.fault and crash.fault.address):
         return None
@@ -165,7 +165,7 @@ _NAMED = 3
 
 
 def _destroyed(function: str) -> str:
-    """A destructor's name; of a container's the type of its members is kept, because it says which structure it is."""
+    """A destructor's name; a container's keeps its members' type, which identifies the structure."""
     container = re.match(r"std::(?:__\w+::)?(\w+)<([^<>,]+)", function)
     return f"`std::{container[1]}<{container[2].strip()}>::~{container[1]}`" if container else short(function)
 
@@ -212,27 +212,10 @@ def _cure(overflow: Overflow, culprit: Culprit | None) -> Fix:
 
 
 RULE = Rule(
-    name="stack-overflow-recursion",
-    subject=Crash,
+    _match,
     title="Stack overflow: a recursion",
-    match=_match,
-    page=__doc__ or "",
     needs=("fault",),
-    beats=(
-        "null-dereference",
-        "invalid-read",
-        "invalid-write",
-        "write-to-readonly",
-        "bad-jump",
-        "misaligned-access",
-        "bus-error",
-        "heap-corruption",
-        "double-free",
-        "use-after-free",
-        "python-without-gil",
-        "python-exception",
-        "killed-by-signal",
-    ),
+    beats=(*BAD_ACCESSES, "python-exception", "killed-by-signal"),
     tried=Tried(
         advice="Make the named function a loop, or reject deeper inputs.",
         result="crash gone",
@@ -264,8 +247,4 @@ RULE = Rule(
         frames 13000
         fold 1 x 12990 takes 80: recurse(int)
     """,
-    references=(
-        "https://man7.org/linux/man-pages/man2/setrlimit.2.html",
-        "https://docs.python.org/3/library/threading.html#threading.stack_size",
-    ),
 )

@@ -44,6 +44,7 @@ from __future__ import annotations
 from necropsy.model import Crash, Evidence
 from necropsy.rule import Finding, Rule, Tried
 from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.exit_causes import BAD_ACCESSES
 from necropsy.rules.stack_fixes import bigger_stack
 from necropsy.rules.stacks import DEFAULT, Overflow, biggest_frame, depth_of, evidence, overflow_of
 from necropsy.rules.wording import count, sentence, short, size
@@ -97,25 +98,10 @@ def _summary(overflow: Overflow, function: str | None) -> str:
 
 
 RULE = Rule(
-    name="stack-overflow-small-stack",
-    subject=Crash,
+    _match,
     title="Stack overflow: the thread's stack is small",
-    match=_match,
-    page=__doc__ or "",
     needs=("fault", "stack"),
-    beats=(
-        "null-dereference",
-        "invalid-read",
-        "invalid-write",
-        "write-to-readonly",
-        "bad-jump",
-        "misaligned-access",
-        "bus-error",
-        "heap-corruption",
-        "double-free",
-        "use-after-free",
-        "python-without-gil",
-    ),
+    beats=BAD_ACCESSES,
     tried=Tried(
         advice="Set a larger thread stack size before this thread starts, by the printed ``threading.stack_size(...)``.",
         result="crash gone",
@@ -140,5 +126,4 @@ RULE = Rule(
         frames 80
         largest BigOp::Compute(tensorflow::OpKernelContext*) takes 40000048
     """,
-    references=("https://docs.python.org/3/library/threading.html#threading.stack_size",),
 )

@@ -48,7 +48,7 @@ from necropsy.rule import Finding, Found, Rule, Tried, any_of
 from necropsy.rules.culprit import culprit_of, innermost, python_line
 from necropsy.rules.python import exit_evidence
 from necropsy.rules.sanitizers import access_in, around, culprit_in, kind_of, place_in, sanitizer_report, tool_of
-from necropsy.rules.windows import sanitizer_of
+from necropsy.rules.windows_loader import sanitizer_of
 from necropsy.rules.wording import sentence, who
 
 
@@ -57,7 +57,7 @@ def _match(crash: Crash) -> Finding | None:
 
 
 def _by_sanitizer(crash: Crash) -> Finding | None:
-    """The write itself, caught by a sanitizer; a read behind an array overwrites nothing."""
+    """A sanitizer caught the write itself; reads past an array overwrite nothing."""
     found = sanitizer_report(crash, lambda one: kind_of(one).startswith(_LOCAL))
     if found is None or found[0].fields.get("access") != "write":
         return None
@@ -108,7 +108,7 @@ _CHECK = r"__stack_chk_fail\w*|__report_gsfailure"
 
 
 def _overrun(crash: Crash) -> Frame | None:
-    """The function whose guard was checked: who called the check. What stands above it may have no name."""
+    """The caller of the check, whose guard was overwritten; frames above it may be nameless."""
     frames = frames_of(crash)
     for index, frame in enumerate(frames[:12]):
         if frame.function and re.fullmatch(_CHECK, bare_name(frame.function)):
@@ -117,7 +117,7 @@ def _overrun(crash: Crash) -> Frame | None:
 
 
 def _cookie(crash: Crash) -> Found:
-    """Windows: the cookie of /GS was destroyed. Every other subcode of 0xC0000409 means something else."""
+    """Windows: the /GS cookie was destroyed. Other subcodes of 0xC0000409 mean something else."""
     status = crash.exit.ntstatus if crash.exit is not None else None
     if status is None or status.fast_fail is None or status.fast_fail.code not in {0, 2}:
         return ()
@@ -126,11 +126,7 @@ def _cookie(crash: Crash) -> Found:
 
 
 RULE = Rule(
-    name="stack-smash",
-    subject=Crash,
-    title="A function overwrote its own stack frame",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     beats=(
         "abort",
         "killed-by-signal",
@@ -173,5 +169,4 @@ RULE = Rule(
         frame CopyName(char const*) @ op.so in op.cc:17 takes 64
         log *** buffer overflow detected ***: terminated
     """,
-    references=("https://gcc.gnu.org/onlinedocs/gcc/Instrumentation-Options.html",),
 )

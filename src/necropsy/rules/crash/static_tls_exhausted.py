@@ -68,11 +68,7 @@ def _match(crash: Crash) -> Finding | None:
 
 
 RULE = Rule(
-    name="static-tls-exhausted",
-    subject=Crash,
-    title="No room for a library's thread-local data",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     needs=("messages",),
     beats=("python-exception", "exit-status-only"),
     experiments=of_library_path,
@@ -94,5 +90,4 @@ RULE = Rule(
         log   File "/home/u/train.py", line 4, in <module>
         log ImportError: libgomp.so.1: cannot open shared object file: No such file or directory
     """,
-    references=("https://www.gnu.org/software/libc/manual/html_node/Dynamic-Linking-Tunables.html",),
 )

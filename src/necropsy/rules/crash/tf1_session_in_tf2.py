@@ -100,11 +100,8 @@ def _experiments(crash: Crash) -> tuple[Proposal, ...]:
 
 
 RULE = Rule(
-    name="tf1-session-in-tf2",
-    subject=Crash,
+    _match,
     title="TensorFlow 1 code under TensorFlow 2",
-    match=_match,
-    page=__doc__ or "",
     needs=("messages",),
     beats=("python-exception", "exit-status-only"),
     experiments=_experiments,
@@ -130,5 +127,4 @@ RULE = Rule(
         log   File "/home/u/train.py", line 12, in <module>
         log RuntimeError: no data
     """,
-    references=("https://www.tensorflow.org/guide/migrate",),
 )

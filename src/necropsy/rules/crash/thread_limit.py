@@ -40,11 +40,12 @@ from necropsy.model import Crash, Evidence, Fix, Message
 from necropsy.predicates import calls, died_by, frames_of, messages, quote, signal_of
 from necropsy.rule import Finding, Found, Rule, Tried
 from necropsy.rules import limits
+from necropsy.rules.aborts import uncaught
 from necropsy.rules.culprit import python_line
+from necropsy.rules.exit_causes import GIVEN_UP
 from necropsy.rules.experiment_proposals import of_threads_wanted
 from necropsy.rules.log_rules import gave_up, may_be_windows_abort, teller, told_of_the_end
 from necropsy.rules.python import exit_evidence, last_traceback
-from necropsy.rules.thrown import uncaught
 
 _POOLS = re.compile(r"openblas|libgomp|libiomp|libomp|libmkl|libtbb")
 _UNAVAILABLE = "Resource temporarily unavailable"
@@ -115,7 +116,7 @@ _FEWER_OF_PYTHON = Fix(
 
 
 def _what(message: Message) -> Found:
-    """The exception's own text, which stands on the line below its type."""
+    """The exception's text, on the line after its type."""
     what = message.fields.get("what")
     if not what or what in message.text:
         return ()
@@ -123,7 +124,7 @@ def _what(message: Message) -> Found:
 
 
 def _in_pool(crash: Crash) -> bool:
-    """It crashed in a library that works with threads of its own, of which it may have got too few."""
+    """It crashed in a library with its own threads, of which it may have got too few."""
     return any(frame.module and _POOLS.search(frame.module) for frame in frames_of(crash)[:6])
 
 
@@ -144,19 +145,8 @@ def _is_about_threads(message: Message) -> bool:
 
 
 RULE = Rule(
-    name="thread-limit",
-    subject=Crash,
-    title="No further thread could be started",
-    match=_match,
-    page=__doc__ or "",
-    beats=(
-        "abort",
-        "check-failed",
-        "uncaught-cpp-exception",
-        "python-exception",
-        "exit-status-only",
-        "killed-by-signal",
-    ),
+    _match,
+    beats=GIVEN_UP,
     experiments=of_threads_wanted,
     tried=Tried(
         advice="Start fewer threads, by the printed settings.",
@@ -192,5 +182,4 @@ RULE = Rule(
         log terminate called after throwing an instance of 'std::system_error'
         log   what():  Operation not permitted
     """,
-    references=("https://man7.org/linux/man-pages/man3/pthread_create.3.html",),
 )

@@ -134,7 +134,7 @@ def _match(crash: Crash) -> Finding | None:
 
 
 def _rethrew_nothing(crash: Crash) -> Found:
-    """``__cxa_rethrow`` itself has called ``std::terminate``, and the runtime says that no exception is active."""
+    """``__cxa_rethrow`` called ``std::terminate``, and the runtime reports no active exception."""
     frames = [bare_name(frame.function) for frame in frames_of(crash)[:_GIVING_UP] if frame.function]
     if "__cxa_rethrow" not in frames or not messages(crash, "cpp-terminate-bare"):
         return ()
@@ -152,7 +152,7 @@ _RECORD = "exception record"
 
 
 def _said(crash: Crash) -> tuple[Message | None, Found]:
-    """The runtime's last words; where another one said the same with the exception's text just before, that one."""
+    """The runtime's last message, or an equivalent one just before it with the exception's text."""
     message, words = last(crash, "cpp-terminate")
     if message is None or message.fields.get("what") or message.line is None:
         return message, words
@@ -167,7 +167,7 @@ _ECHO = 40
 
 
 def _thrown_on_windows(crash: Crash) -> Found:
-    """What ``throw`` raises; as the end of a process it says that nobody caught it."""
+    """An exception of ``throw`` that ends a process was not caught."""
     status = crash.exit.ntstatus if crash.exit is not None else None
     if status is None or int(status.value, 16) not in CPP_EXCEPTIONS:
         return ()
@@ -177,7 +177,7 @@ def _thrown_on_windows(crash: Crash) -> Found:
 
 
 def _recorded(crash: Crash) -> bool:
-    """The throw was seen as it happened, on the thread that then ended the process."""
+    """The throw was observed on the thread that then ended the process."""
     return crash.cpp_exception is not None and _RECORD in crash.cpp_exception.where
 
 
@@ -191,7 +191,7 @@ def _sentence_of(kind: str | None) -> str:
 
 
 def _thrower(crash: Crash) -> Frame | None:
-    """The innermost frame below the throw that is no noise; None where no throw is on the stack."""
+    """The innermost relevant frame below the throw; None without a throw on the stack."""
     frames = frames_of(crash)
     for index, frame in enumerate(frames):
         if frame.function and bare_name(frame.function) in {
@@ -207,7 +207,7 @@ def _thrower(crash: Crash) -> Frame | None:
 
 
 def _in_translation(crash: Crash) -> bool:
-    """A crash while a C++ exception is being handled: what translates it entered CPython without the GIL."""
+    """A crash during exception handling: the translator entered CPython without the GIL."""
     return bool(
         crash.cpp_exception
         and calls(
@@ -217,11 +217,7 @@ def _in_translation(crash: Crash) -> bool:
 
 
 RULE = Rule(
-    name="uncaught-cpp-exception",
-    subject=Crash,
-    title="An uncaught C++ exception",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     beats=("abort", "killed-by-signal", "exit-status-only", "python-without-gil", "null-dereference"),
     tried=Tried(
         advice="Fix what the exception's type names; for std::out_of_range, check the index before the call.",
@@ -254,5 +250,4 @@ RULE = Rule(
         frame std::thread::~thread() @ op.so takes 32
         log terminate called without an active exception
     """,
-    references=("https://en.cppreference.com/w/cpp/error/terminate",),
 )

@@ -81,7 +81,7 @@ def _match(crash: Crash) -> Finding | None:
 
 
 def _asked_by_name(crash: Crash, symbol: str) -> bool:
-    """Python itself asked a library for a function (ctypes, cffi): an AttributeError, and no library was refused."""
+    """Python requested a function by name (ctypes, cffi): an AttributeError, without a rejected library."""
     raised = last_traceback(crash)
     return (
         raised is not None
@@ -197,11 +197,8 @@ def _of(symbol: str) -> str:
 
 
 RULE = Rule(
-    name="undefined-symbol",
-    subject=Crash,
+    _match,
     title="A library was built against another version",
-    match=_match,
-    page=__doc__ or "",
     beats=("python-exception", "exit-status-only", "abort", "killed-by-signal"),
     experiments=of_library_path,
     tried=Tried(
@@ -222,5 +219,4 @@ RULE = Rule(
         log   File "/home/u/train.py", line 4, in <module>
         log OSError: libfoo.so.1: cannot open shared object file: No such file or directory
     """,
-    references=("https://gcc.gnu.org/onlinedocs/libstdc++/manual/using_dual_abi.html",),
 )

@@ -76,7 +76,7 @@ _PAGE_BITS = 12
 
 
 def _filling(value: int, perturb: int | None) -> str | None:
-    """What filled memory with this: the lowest two bytes may differ, where an offset was added."""
+    """The pattern's source; the lowest two bytes may differ by an added offset."""
     byte = (value >> 24) & 0xFF
     if value >> 16 == int.from_bytes(bytes([byte]) * 6, "big"):
         if byte == perturb:
@@ -88,9 +88,9 @@ def _filling(value: int, perturb: int | None) -> str | None:
 
 
 def _mangled(value: int, heaps: tuple[Mapping, ...]) -> Mapping | None:
-    """The heap in which the freed block lies that ends a list of free ones: glibc keeps ``address >> 12`` there.
+    """The heap of the freed block that ends a free list, where glibc stores ``address >> 12``.
 
-    ``PROTECT_PTR(position, 0)`` (glibc 2.32 and later, malloc/malloc.c) is what the first word of such a block holds.
+    ``PROTECT_PTR(position, 0)`` (glibc 2.32 and later, malloc/malloc.c) is the first word of such a block.
     """
     if value < NEAR_NULL:
         return None
@@ -102,7 +102,7 @@ def _match(crash: Crash) -> Finding | None:
 
 
 def _by_former(crash: Crash) -> Finding | None:
-    """The address is not mapped any more, and the process still shows what was there."""
+    """The address was unmapped, and the process still shows what was there."""
     former, access = former_of(crash), bad_access(crash)
     if former is None or access is None:
         return None
@@ -135,7 +135,7 @@ def _experiments(crash: Crash) -> tuple[Proposal, ...]:
 
 
 def _by_callback(crash: Crash) -> Finding | None:
-    """Native code called a callback of ctypes or cffi that is no more."""
+    """Native code called a freed callback of ctypes or cffi."""
     access = bad_access(crash)
     found, caller = inside_callback(crash)
     if access is None or not found:
@@ -225,17 +225,14 @@ def _by_pattern(crash: Crash) -> Finding | None:
 
 
 def _perturb(crash: Crash) -> int | None:
-    """The byte with which glibc was told to fill freed memory."""
+    """The byte with which glibc is configured to fill freed memory."""
     text = ((crash.environment.variables or {}) if crash.environment else {}).get("MALLOC_PERTURB_", "")
     return int(text) & 0xFF if text.isdigit() else None
 
 
 RULE = Rule(
-    name="use-after-free",
-    subject=Crash,
+    _match,
     title="Use of freed memory",
-    match=_match,
-    page=__doc__ or "",
     beats=(
         *("invalid-read", "invalid-write", "heap-corruption", "misaligned-access", "sanitizer-report"),
         *("abort", "null-dereference", "python-exception", "exit-status-only", "killed-by-signal"),
@@ -264,5 +261,4 @@ RULE = Rule(
         stack 8MiB used 20KiB whole main
         frame visit(Node*) @ ext.so in ext.cc:31 takes 32
     """,
-    references=("https://docs.python.org/3/c-api/memory.html#default-memory-allocators",),
 )

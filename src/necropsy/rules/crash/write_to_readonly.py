@@ -64,7 +64,7 @@ def _match(crash: Crash) -> Finding | None:
 
 
 def _told(crash: Crash, access: BadAccess) -> Finding | None:
-    """The system says that something is mapped there, and not for writing; what it is, nobody has seen."""
+    """The system reports a mapping that is not writable, of unknown content."""
     if crash.fault is None or crash.fault.code != "SEGV_ACCERR" or access.address is None or near_null(access):
         return None
     culprit = culprit_of(crash)
@@ -94,11 +94,8 @@ def _fixes(name: str) -> tuple[Fix, ...]:
 
 
 RULE = Rule(
-    name="write-to-readonly",
-    subject=Crash,
+    _match,
     title="Write to read-only memory",
-    match=_match,
-    page=__doc__ or "",
     needs=("fault",),
     beats=("invalid-write",),
     tried=Tried(
@@ -125,5 +122,4 @@ RULE = Rule(
         stack 8MiB used 20KiB whole main
         frame Upper(char*) @ op.so in op.cc:31 takes 32
     """,
-    references=("https://man7.org/linux/man-pages/man2/sigaction.2.html",),
 )

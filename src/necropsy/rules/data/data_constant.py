@@ -55,11 +55,7 @@ def _match(part: Part) -> Finding | None:
 
 
 RULE = Rule(
-    name="data-constant",
-    subject=Part,
-    title="Every value at a path is the same",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     severity="note",
     hit="""
         for i in range(40):
@@ -69,5 +65,4 @@ RULE = Rule(
         for i in range(40):
             yield {"image": np.full((2, 2), i, np.float32), "label": np.int64(i == 39)}
     """,
-    references=("https://www.tensorflow.org/api_docs/python/tf/data/Dataset#shuffle",),
 )

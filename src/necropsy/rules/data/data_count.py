@@ -51,11 +51,7 @@ def _match(part: Part) -> Finding | None:
 
 
 RULE = Rule(
-    name="data-count",
-    subject=Part,
-    title="There are fewer or more elements than the dataset declares",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     severity="warning",
     hit="""
         length = 41
@@ -67,8 +63,4 @@ RULE = Rule(
         for i in range(40):
             yield np.float32(i)
     """,
-    references=(
-        "https://keras.io/api/utils/python_utils/#pydataset-class",
-        "https://www.tensorflow.org/api_docs/python/tf/data/experimental/assert_cardinality",
-    ),
 )

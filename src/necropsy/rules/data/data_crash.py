@@ -64,11 +64,7 @@ def _match(part: Part) -> Finding | None:
 
 
 RULE = Rule(
-    name="data-crash",
-    subject=Part,
-    title="The pipeline kills the process",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     beats=("data-error", "data-count"),
     hit="""
         for i in range(40):
@@ -82,5 +78,4 @@ RULE = Rule(
                 raise OSError("truncated file")
             yield np.float32(i)
     """,
-    references=("https://www.tensorflow.org/api_docs/python/tf/py_function",),
 )

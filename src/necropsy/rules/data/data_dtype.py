@@ -44,11 +44,7 @@ def _match(part: Part) -> Finding | None:
 
 
 RULE = Rule(
-    name="data-dtype",
-    subject=Part,
-    title="Elements have another type",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     hit="""
         for i in range(40):
             yield np.zeros(3, np.float64 if i == 7 else np.float32)
@@ -57,8 +53,4 @@ RULE = Rule(
         for i in range(40):
             yield np.zeros(3, np.float32) if i else np.zeros(3, np.float32)[::-1]
     """,
-    references=(
-        "https://numpy.org/doc/stable/user/basics.types.html",
-        "https://www.tensorflow.org/api_docs/python/tf/TensorSpec",
-    ),
 )

@@ -46,11 +46,7 @@ def _match(part: Part) -> Finding | None:
 
 
 RULE = Rule(
-    name="data-empty",
-    subject=Part,
-    title="Some arrays are empty",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     severity="warning",
     hit="""
         for i in range(40):
@@ -60,8 +56,4 @@ RULE = Rule(
         for i in range(40):
             yield {"boxes": np.zeros((1 + i % 5, 4), np.float32)}
     """,
-    references=(
-        "https://www.tensorflow.org/api_docs/python/tf/data/Dataset#filter",
-        "https://github.com/tensorflow/tensorflow/blob/master/SECURITY.md",
-    ),
 )

@@ -52,11 +52,7 @@ def _match(part: Part) -> Finding | None:
 
 
 RULE = Rule(
-    name="data-error",
-    subject=Part,
-    title="The pipeline raises an exception",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     hit="""
         for i in range(40):
             yield np.float32(1 / (i - 37))
@@ -68,5 +64,4 @@ RULE = Rule(
             except ZeroDivisionError:
                 yield np.float32(0)
     """,
-    references=("https://www.tensorflow.org/api_docs/python/tf/data/Dataset#ignore_errors",),
 )

@@ -56,11 +56,7 @@ def _match(part: Part) -> Finding | None:
 
 
 RULE = Rule(
-    name="data-huge",
-    subject=Part,
-    title="One element takes a large share of memory",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     severity="warning",
     hit="""
         memory = 100_000
@@ -72,5 +68,4 @@ RULE = Rule(
         for i in range(40):
             yield np.zeros(10 + i, np.float32)
     """,
-    references=("https://www.tensorflow.org/guide/data_performance_analysis",),
 )

@@ -62,11 +62,7 @@ def _match(part: Part) -> Finding | None:
 
 
 RULE = Rule(
-    name="data-inconsistent",
-    subject=Part,
-    title="Sizes that belong together differ",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     beats=("data-error",),
     hit="""
         for i in range(40):
@@ -78,8 +74,4 @@ RULE = Rule(
             n = 10 + i
             yield np.zeros((n, 4), np.float32), np.zeros(n, np.int64)
     """,
-    references=(
-        "https://www.tensorflow.org/api_docs/python/tf/data/Dataset#padded_batch",
-        "https://docs.pytorch.org/docs/stable/data.html#dataloader-collate-fn",
-    ),
 )

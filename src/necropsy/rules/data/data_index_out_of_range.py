@@ -33,8 +33,7 @@ from __future__ import annotations
 
 from necropsy.model import Fix, Part
 from necropsy.rule import Finding, Rule
-from necropsy.rules.elements import of_fault
-from necropsy.rules.indices import is_index
+from necropsy.rules.elements import is_index, of_fault
 
 _FIX = Fix(
     text="Number classes and tokens from 0, or enlarge the last layer or the embedding table to the largest index + 1.",
@@ -51,11 +50,7 @@ def _match(part: Part) -> Finding | None:
 
 
 RULE = Rule(
-    name="data-index-out-of-range",
-    subject=Part,
-    title="An index refers to nothing",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     hit="""
         ranges = {"[1]": (0, 9)}
         for i in range(40):
@@ -66,8 +61,4 @@ RULE = Rule(
         for i in range(40):
             yield np.zeros(3, np.float32), np.int64(i % 10)
     """,
-    references=(
-        "https://www.tensorflow.org/api_docs/python/tf/gather",
-        "https://docs.pytorch.org/docs/stable/generated/torch.nn.CrossEntropyLoss.html",
-    ),
 )

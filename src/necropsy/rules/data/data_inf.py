@@ -48,11 +48,7 @@ def _match(part: Part) -> Finding | None:
 
 
 RULE = Rule(
-    name="data-inf",
-    subject=Part,
-    title="The data contain infinity",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     hit="""
         for i in range(40):
             yield np.full((2, 3), np.inf if i == 7 else i, np.float16)
@@ -61,8 +57,4 @@ RULE = Rule(
         for i in range(40):
             yield np.full((2, 3), 65504 if i == 7 else i, np.float16)
     """,
-    references=(
-        "https://numpy.org/doc/stable/reference/generated/numpy.isfinite.html",
-        "https://numpy.org/doc/stable/reference/generated/numpy.finfo.html",
-    ),
 )

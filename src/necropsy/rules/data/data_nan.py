@@ -48,11 +48,7 @@ def _match(part: Part) -> Finding | None:
 
 
 RULE = Rule(
-    name="data-nan",
-    subject=Part,
-    title="The data contain NaN",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     hit="""
         for i in range(40):
             yield {"image": np.full((2, 3), np.nan if i == 7 else i, np.float32)}
@@ -61,8 +57,4 @@ RULE = Rule(
         for i in range(40):
             yield {"image": np.full((2, 3), np.inf if i == 7 else i, np.float32)}
     """,
-    references=(
-        "https://numpy.org/doc/stable/reference/generated/numpy.isfinite.html",
-        "https://www.tensorflow.org/api_docs/python/tf/debugging/enable_check_numerics",
-    ),
 )

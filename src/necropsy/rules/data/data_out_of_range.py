@@ -29,8 +29,7 @@ from __future__ import annotations
 
 from necropsy.model import Fix, Part
 from necropsy.rule import Finding, Rule
-from necropsy.rules.elements import of_fault
-from necropsy.rules.indices import is_index
+from necropsy.rules.elements import is_index, of_fault
 
 
 def _match(part: Part) -> Finding | None:
@@ -46,11 +45,7 @@ def _match(part: Part) -> Finding | None:
 
 
 RULE = Rule(
-    name="data-out-of-range",
-    subject=Part,
-    title="Values are outside the given range",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     hit="""
         ranges = {"['image']": (0, 1)}
         for i in range(40):
@@ -61,5 +56,4 @@ RULE = Rule(
         for i in range(40):
             yield {"image": np.full((2, 2), i % 2, np.float32)}
     """,
-    references=("https://www.tensorflow.org/tutorials/load_data/images",),
 )

@@ -49,11 +49,7 @@ def _match(part: Part) -> Finding | None:
 
 
 RULE = Rule(
-    name="data-ragged",
-    subject=Part,
-    title="Row splits do not fit to the values",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     hit="""
         for i in range(40):
             yield {"values": np.arange(6), "row_splits": np.array([0, 4, 2, 6] if i == 7 else [0, 2, 4, 6])}
@@ -62,8 +58,4 @@ RULE = Rule(
         for i in range(40):
             yield {"values": np.arange(6), "row_splits": np.array([0, 4, 4, 6] if i == 7 else [0, 2, 4, 6])}
     """,
-    references=(
-        "https://www.tensorflow.org/api_docs/python/tf/RaggedTensor",
-        "https://docs.pytorch.org/docs/stable/generated/torch.nn.EmbeddingBag.html",
-    ),
 )

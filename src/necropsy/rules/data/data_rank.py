@@ -46,11 +46,7 @@ def _match(part: Part) -> Finding | None:
 
 
 RULE = Rule(
-    name="data-rank",
-    subject=Part,
-    title="Elements have another number of dimensions",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     hit="""
         for i in range(40):
             yield np.zeros((4, 4) if i == 7 else (4, 4, 3), np.float32)
@@ -59,8 +55,4 @@ RULE = Rule(
         for i in range(40):
             yield np.zeros((4, 4, 1) if i == 7 else (4, 4, 3), np.float32)
     """,
-    references=(
-        "https://www.tensorflow.org/api_docs/python/tf/io/decode_image",
-        "https://www.tensorflow.org/api_docs/python/tf/ensure_shape",
-    ),
 )

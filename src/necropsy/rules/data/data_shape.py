@@ -46,11 +46,7 @@ def _match(part: Part) -> Finding | None:
 
 
 RULE = Rule(
-    name="data-shape",
-    subject=Part,
-    title="Elements have other sizes",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     hit="""
         for i in range(40):
             yield np.zeros((27 if i == 7 else 28, 28), np.float32)
@@ -59,8 +55,4 @@ RULE = Rule(
         for i in range(40):
             yield np.zeros((20 + i % 9, 28), np.float32)
     """,
-    references=(
-        "https://www.tensorflow.org/api_docs/python/tf/data/Dataset#padded_batch",
-        "https://www.tensorflow.org/api_docs/python/tf/TensorSpec",
-    ),
 )

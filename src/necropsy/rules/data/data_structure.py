@@ -46,11 +46,7 @@ def _match(part: Part) -> Finding | None:
 
 
 RULE = Rule(
-    name="data-structure",
-    subject=Part,
-    title="Elements have different keys or nesting",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     hit="""
         for i in range(40):
             yield {"image": np.zeros(3), "label": i} if i != 7 else {"image": np.zeros(3), "lable": i}
@@ -59,8 +55,4 @@ RULE = Rule(
         for i in range(40):
             yield {"image": np.zeros(3), "label": i} if i != 7 else {"label": i, "image": np.zeros(3)}
     """,
-    references=(
-        "https://www.tensorflow.org/api_docs/python/tf/nest",
-        "https://www.tensorflow.org/api_docs/python/tf/data/Dataset#element_spec",
-    ),
 )

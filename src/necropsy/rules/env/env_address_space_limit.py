@@ -62,11 +62,7 @@ def _match(environment: Environment) -> Finding | None:
 
 
 RULE = Rule(
-    name="env-address-space-limit",
-    subject=Environment,
-    title="The address space is limited",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     severity="warning",
     needs=("limits",),
     checks="the limit on address space",
@@ -78,5 +74,4 @@ RULE = Rule(
         distribution tensorflow 2.20.0 checked
         limit RLIMIT_AS 34359738368
     """,
-    references=("https://man7.org/linux/man-pages/man2/setrlimit.2.html",),
 )

@@ -51,11 +51,7 @@ def _match(environment: Environment) -> Finding | None:
 
 
 RULE = Rule(
-    name="env-core-dumps-off",
-    subject=Environment,
-    title="A program that crashes leaves no core dump",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     severity="note",
     needs=("limits", "machine"),
     checks="core dumps",
@@ -67,5 +63,4 @@ RULE = Rule(
         limit RLIMIT_CORE 0
         machine core_pattern '|/usr/lib/systemd/systemd-coredump %P'
     """,
-    references=("https://man7.org/linux/man-pages/man5/core.5.html",),
 )

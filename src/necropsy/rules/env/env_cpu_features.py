@@ -75,7 +75,7 @@ def _by_the_table(environment: Environment, processor: Processor) -> Iterator[Fi
 
 
 def _by_their_marks(environment: Environment, processor: Processor) -> Iterator[Finding]:
-    """Libraries that say themselves which level of x86-64 they need; one finding for each package."""
+    """Libraries marked with an x86-64 level; one finding for each package."""
     told: set[str | None] = set()
     for one in libraries.own(environment):
         lacking = [
@@ -101,7 +101,7 @@ def _by_their_marks(environment: Environment, processor: Processor) -> Iterator[
 
 
 def _by_their_code(environment: Environment, processor: Processor) -> Iterator[Finding]:
-    """Small libraries whose code was read: the others of the package are mostly compiled alike."""
+    """Small libraries whose code was read: others of the package are mostly compiled alike."""
     for one in libraries.own(environment):
         brings = environment.distribution(one.distribution or "")
         if not one.unsupported or brings is None:
@@ -157,21 +157,13 @@ def _machine(environment: Environment) -> str | None:
 
 
 def _is_official(environment: Environment, one: Distribution, since: str) -> bool:
-    """A wheel of PyPI's; what was built elsewhere, or by conda, may need less.
-
-    Of a process that died, the wheel's tags are not known; but there, its library met an instruction that it needs.
-    """
+    """A PyPI wheel (others may need less), or a dead process, whose library already met such an instruction."""
     official = environment.mapped or any("manylinux" in tag for tag in one.tags)
     return official and not cuda.is_older(one.version, since)
 
 
 RULE = Rule(
-    name="env-cpu-features",
-    subject=Environment,
-    title="A package needs instructions that this processor does not have",
-    match=_match,
-    page=__doc__ or "",
-    severity="error",
+    _match,
     needs=("processor", "distributions"),
     checks="the processor's instructions",
     hit="""
@@ -182,5 +174,4 @@ RULE = Rule(
         distribution tensorflow 2.20.0 checked cp311-cp311-manylinux_2_17_x86_64
         processor fpu sse sse2 ssse3 sse4_1 sse4_2 popcnt avx
     """,
-    references=("https://www.tensorflow.org/install/pip#hardware_requirements",),
 )

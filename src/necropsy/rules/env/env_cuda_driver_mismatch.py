@@ -77,12 +77,7 @@ def _fix(environment: Environment, driver: CudaDriver) -> Fix:
 
 
 RULE = Rule(
-    name="env-cuda-driver-mismatch",
-    subject=Environment,
-    title="The kernel module and the library of NVIDIA's driver are of different versions",
-    match=_match,
-    page=__doc__ or "",
-    severity="error",
+    _match,
     needs=("driver",),
     beats=("env-cuda-driver-too-old",),
     checks="the two parts of NVIDIA's driver",
@@ -94,5 +89,4 @@ RULE = Rule(
         gpu "NVIDIA H100"
         driver kernel 535.104.05 node /dev/nvidia0 library /usr/local/cuda/compat/libcuda.so.1 version 550.54.14 answer 0
     """,
-    references=("https://docs.nvidia.com/deploy/cuda-compatibility/forward-compatibility.html",),
 )

@@ -115,11 +115,7 @@ def _for_processors(environment: Environment, build: CudaBuild) -> Fix:
 
 
 RULE = Rule(
-    name="env-cuda-driver-missing",
-    subject=Environment,
-    title="A package needs NVIDIA's driver, and there is none",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     severity="warning",
     needs=("gpus", "cuda"),
     beats=("env-cuda-library-missing",),
@@ -135,5 +131,4 @@ RULE = Rule(
         gap driver: no GPU was found
         build torch 12.8
     """,
-    references=("https://docs.nvidia.com/cuda/cuda-installation-guide-linux/",),
 )

@@ -66,7 +66,7 @@ def _findings(environment: Environment) -> Iterator[Finding]:
 
 
 def _is_too_old(driver: CudaDriver, have: str, built: str, needed: str) -> bool:
-    """By what the driver says itself, where it was asked; else by its version."""
+    """By the driver's own answer, or else by its version."""
     supported = compatibility.version(driver.supports) if driver.supports is not None else None
     wanted = compatibility.version(built) or ()
     if supported is not None:
@@ -82,7 +82,6 @@ def _update(needed: str) -> Fix:
 
 
 def _older_build(environment: Environment, build: CudaBuild, driver: CudaDriver, have: str) -> tuple[Fix, ...]:
-    """A build of the same package that this driver runs."""
     highest = (
         compatibility.version(driver.supports) if driver.supports is not None else compatibility.cuda_of_driver(have)
     )
@@ -106,12 +105,7 @@ def _older_build(environment: Environment, build: CudaBuild, driver: CudaDriver,
 
 
 RULE = Rule(
-    name="env-cuda-driver-too-old",
-    subject=Environment,
-    title="NVIDIA's driver is older than a package's CUDA needs",
-    match=_match,
-    page=__doc__ or "",
-    severity="error",
+    _match,
     needs=("driver", "cuda"),
     beats=("env-cuda-library-missing",),
     checks="the version of NVIDIA's driver",
@@ -127,5 +121,4 @@ RULE = Rule(
         driver kernel 535.104.05 node /dev/nvidia0 library /usr/lib/libcuda.so.1 version 535.104.05
         build torch 12.8
     """,
-    references=("https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html",),
 )

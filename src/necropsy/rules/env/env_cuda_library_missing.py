@@ -58,7 +58,7 @@ def _findings(environment: Environment) -> Iterator[Finding]:
 
 
 def _of_those_that_count(build: CudaBuild, missing: list[CudaLibrary]) -> list[CudaLibrary]:
-    """Without those of variants: a package with one file for each CUDA does without the files that do not fit."""
+    """Without alternatives: a package with one file per CUDA does not need those that do not fit."""
     has = {one.asked_by for one in build.libraries} - {one.asked_by for one in missing}
     if not has or build.cuda is not None:
         return missing
@@ -114,12 +114,7 @@ def _wheel(name: str) -> str | None:
 
 
 RULE = Rule(
-    name="env-cuda-library-missing",
-    subject=Environment,
-    title="A library of CUDA's that a package loads cannot be found",
-    match=_match,
-    page=__doc__ or "",
-    severity="error",
+    _match,
     needs=("cuda",),
     beats=("env-file-missing",),
     checks="CUDA's libraries",
@@ -136,5 +131,4 @@ RULE = Rule(
         build tensorflow 12.5.1
         loads libcudnn.so.9 opened yes
     """,
-    references=("https://www.tensorflow.org/install/pip",),
 )

@@ -45,7 +45,7 @@ def _match(environment: Environment) -> Finding | None:
 
 
 def _two_in_one_process(environment: Environment) -> Iterator[Finding]:
-    """A library whose own needs lead to two of them; files for one CUDA each in one package are only a choice."""
+    """A library requires two of them; one file per CUDA in a package is only a choice."""
     if environment.mapped:
         yield from _mapped_together(environment)
     users = {one.distribution for one in cuda.using(environment)}
@@ -66,7 +66,7 @@ def _two_in_one_process(environment: Environment) -> Iterator[Finding]:
 
 
 def _mapped_together(environment: Environment) -> Iterator[Finding]:
-    """Of a process that died: libraries of two CUDAs were loaded."""
+    """A dead process had loaded libraries of two CUDAs."""
     found: dict[str, Library] = {}
     for one in environment.libraries or ():
         if (match := _SAYS_MAJOR.match(one.soname or "")) is not None:
@@ -119,7 +119,7 @@ def _of_closure(environment: Environment, library: Library, found: dict[str, tup
 
 
 def _cudnn_for_another_cuda(environment: Environment) -> Iterator[Finding]:
-    """NVIDIA's wheels name the CUDA that they are for; the files of two have the same names."""
+    """NVIDIA's wheels name their CUDA; two versions' files have the same names."""
     for build in cuda.using(environment):
         found = build.cudnn
         match = re.search(r"-cu(\d+)$", found.owner or "") if found is not None else None
@@ -159,11 +159,7 @@ def _other_cudnn(environment: Environment, build: CudaBuild, owner: str, major: 
 
 
 RULE = Rule(
-    name="env-cuda-library-mixed",
-    subject=Environment,
-    title="One package would load CUDA libraries of two major versions",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     severity="warning",
     needs=("cuda", "libraries"),
     beats=("env-duplicate-distribution", "env-library-duplicate", "env-library-shadowed"),
@@ -182,5 +178,4 @@ RULE = Rule(
         loads libcudnn.so.9 /env/lib/python3/site-packages/nvidia/cudnn/lib/libcudnn.so.9 by RUNPATH
         cudnn /env/lib/python3/site-packages/nvidia/cudnn/lib/libcudnn.so.9 9.20.0 by RUNPATH of nvidia-cudnn-cu13
     """,
-    references=("https://docs.nvidia.com/deploy/cuda-compatibility/",),
 )

@@ -106,12 +106,8 @@ def _fix(environment: Environment, found: Cudnn, parts: list[CudnnPart]) -> Fix:
 
 
 RULE = Rule(
-    name="env-cudnn-incomplete",
-    subject=Environment,
+    _match,
     title="Parts of cuDNN are missing, or of another version",
-    match=_match,
-    page=__doc__ or "",
-    severity="error",
     needs=("cuda",),
     beats=("env-file-missing", "env-library-missing", "env-library-shadowed", "env-cuda-library-missing"),
     checks="the parts of cuDNN",
@@ -131,5 +127,4 @@ RULE = Rule(
         part libcudnn_graph.so.9 /env/lib/python3/site-packages/nvidia/cudnn/lib/libcudnn_graph.so.9 9.10.2
         part libcudnn_cnn.so.9 /env/lib/python3/site-packages/nvidia/cudnn/lib/libcudnn_cnn.so.9 9.10.2
     """,
-    references=("https://docs.nvidia.com/deeplearning/cudnn/backend/latest/api/overview.html",),
 )

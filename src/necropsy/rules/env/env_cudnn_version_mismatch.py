@@ -91,12 +91,8 @@ def _fix(environment: Environment, build: CudaBuild, found: Cudnn, built: compat
 
 
 RULE = Rule(
-    name="env-cudnn-version-mismatch",
-    subject=Environment,
+    _match,
     title="The cuDNN that a package would load does not fit",
-    match=_match,
-    page=__doc__ or "",
-    severity="error",
     needs=("cuda",),
     beats=("env-library-shadowed", "env-package-conflict"),
     checks="the version of cuDNN",
@@ -114,5 +110,4 @@ RULE = Rule(
         loads libcudnn.so.9 /opt/cuda/lib/libcudnn.so.9 by LD_LIBRARY_PATH opened yes
         cudnn /opt/cuda/lib/libcudnn.so.9 9.10.0 by LD_LIBRARY_PATH
     """,
-    references=("https://docs.nvidia.com/deeplearning/cudnn/backend/latest/developer/forward-compatibility.html",),
 )

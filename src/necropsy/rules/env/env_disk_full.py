@@ -65,16 +65,12 @@ def _findings(environment: Environment) -> Iterator[Finding]:
 
 
 def _is_full(one: Mount) -> bool:
-    """A small file system that is nearly empty is small, not full."""
+    """A small file system that is nearly empty is not full."""
     return (one.size > 0 and one.free < min(_LITTLE, one.size // 10)) or one.free_files == 0
 
 
 RULE = Rule(
-    name="env-disk-full",
-    subject=Environment,
-    title="A file system that programs write to is full",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     severity="warning",
     needs=("mounts",),
     checks="room on disks",
@@ -84,5 +80,4 @@ RULE = Rule(
     miss="""
         mount TMPDIR /tmp 10737418240 5368709120
     """,
-    references=("https://man7.org/linux/man-pages/man3/statvfs.3.html",),
 )

@@ -98,7 +98,7 @@ def _twice(environment: Environment, overlap: Overlap) -> Finding:
 
 
 def _kept(environment: Environment, overlap: Overlap) -> tuple[str, str]:
-    """The one to keep: what another package requires, else the one with the shorter name."""
+    """The required one, or else the one with the shorter name."""
     required = {asked.name for _, asked, _ in packages.required(environment)}
     names = sorted((overlap.first, overlap.second), key=lambda name: (name not in required, len(name)))
     return names[0], names[1]
@@ -110,11 +110,7 @@ def _fix(environment: Environment, remove: list[str], install: str, like: Distri
 
 
 RULE = Rule(
-    name="env-duplicate-distribution",
-    subject=Environment,
-    title="Two distributions own the same files",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     severity="warning",
     needs=("overlaps",),
     checks="distributions that own the same files",
@@ -126,5 +122,4 @@ RULE = Rule(
     miss="""
         distribution tensorflow 2.20.0 checked
     """,
-    references=("https://packaging.python.org/en/latest/specifications/recording-installed-packages/",),
 )

@@ -48,7 +48,7 @@ def _match(environment: Environment) -> Finding | None:
 
 
 def _loaded(environment: Environment) -> Finding | None:
-    """Two that were in one process, whatever brought them: of Intel's or LLVM's, or one of these and GNU's."""
+    """Two in one process: of Intel's or LLVM's, or one of these and GNU's."""
     every = environment.libraries or ()
     found = [one for one in every if _RUNTIME.fullmatch(one.path.rsplit("/", 1)[-1])]
     if found:
@@ -87,11 +87,7 @@ def _brought(environment: Environment) -> Finding | None:
 
 
 RULE = Rule(
-    name="env-duplicate-openmp",
-    subject=Environment,
-    title="Two OpenMP runtimes that cannot live in one process",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     severity="warning",
     needs=("libraries",),
     checks="OpenMP runtimes",
@@ -107,5 +103,4 @@ RULE = Rule(
         library /env/a.libs/libgomp-24e2ab19.so.1.0.0 of a
         library /env/b.libs/libgomp-6a29c32d.so.1.0.0 of b
     """,
-    references=("https://openmp.llvm.org/design/Runtimes.html",),
 )

@@ -76,12 +76,7 @@ def _seen(each: Damage) -> str:
 
 
 RULE = Rule(
-    name="env-file-damaged",
-    subject=Environment,
-    title="A file of an installed package is truncated or was changed",
-    match=_match,
-    page=__doc__ or "",
-    severity="error",
+    _match,
     needs=("distributions",),
     beats=("env-library-missing",),
     checks="whether files are whole",
@@ -92,5 +87,4 @@ RULE = Rule(
     miss="""
         distribution numpy 2.1.0 checked
     """,
-    references=("https://packaging.python.org/en/latest/specifications/recording-installed-packages/",),
 )

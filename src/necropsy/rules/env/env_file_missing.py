@@ -56,7 +56,7 @@ def _findings(environment: Environment) -> Iterator[Finding]:
 
 
 def _matters(one: Distribution, path: str) -> bool:
-    """It is code, or data beside the code of a package; what lies elsewhere (scripts, documents) is not imported."""
+    """Code, or data beside a package's code; scripts and documents are not imported."""
     if _LEFT_OUT.search(path):
         return False
     top = path.removeprefix(one.location).lstrip("/").partition("/")[0]
@@ -86,12 +86,7 @@ def _finding(environment: Environment, one: Distribution, gone: list[str]) -> Fi
 
 
 RULE = Rule(
-    name="env-file-missing",
-    subject=Environment,
-    title="Files of an installed package are gone",
-    match=_match,
-    page=__doc__ or "",
-    severity="error",
+    _match,
     needs=("distributions",),
     beats=("env-library-missing", "env-duplicate-distribution"),
     checks="the files of packages",
@@ -104,5 +99,4 @@ RULE = Rule(
         missing numpy/tests/test_all.py
         missing scripts-3.10/numpy-config
     """,
-    references=("https://packaging.python.org/en/latest/specifications/recording-installed-packages/",),
 )

@@ -45,12 +45,7 @@ def _fix(environment: Environment, unmet: libraries.Unmet) -> Fix:
 
 
 RULE = Rule(
-    name="env-glibc-too-old",
-    subject=Environment,
-    title="The system's C library is older than a library needs",
-    match=_match,
-    page=__doc__ or "",
-    severity="error",
+    _match,
     needs=("libraries",),
     checks="the version of the C library",
     hit="""
@@ -69,5 +64,4 @@ RULE = Rule(
         library /usr/lib/libc.so.6
         defines GLIBC_2.38 GLIBC_2.381
     """,
-    references=("https://sourceware.org/glibc/wiki/FAQ",),
 )

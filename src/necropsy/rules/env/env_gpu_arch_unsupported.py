@@ -52,7 +52,7 @@ def _findings(environment: Environment) -> Iterator[Finding]:
 
 
 def _has_code(build: CudaBuild, gpu: Gpu) -> bool:
-    """It has, or nobody can tell."""
+    """True if unknown."""
     card = compatibility.capability(gpu.capability or "")
     if card is None:
         return True
@@ -114,12 +114,7 @@ def _fixes(environment: Environment, build: CudaBuild, gpu: Gpu) -> tuple[Fix, .
 
 
 RULE = Rule(
-    name="env-gpu-arch-unsupported",
-    subject=Environment,
-    title="A package has no code for this GPU",
-    match=_match,
-    page=__doc__ or "",
-    severity="error",
+    _match,
     needs=("driver", "gpus", "cuda"),
     checks="the GPUs that packages have code for",
     hit="""
@@ -134,5 +129,4 @@ RULE = Rule(
         driver kernel 570.124.06 node /dev/nvidia0 library /usr/lib/libcuda.so.1 version 570.124.06 answer 0 supports 12.8
         build torch 12.4 sm_50 sm_60 sm_70 sm_75 sm_80 sm_86 sm_90
     """,
-    references=("https://docs.nvidia.com/cuda/cuda-compiler-driver-nvcc/#gpu-compilation",),
 )

@@ -84,18 +84,14 @@ def _fixes(environment: Environment, build: CudaBuild) -> tuple[Fix, ...]:
 
 
 def _index(environment: Environment) -> str:
-    """PyTorch's index of packages for a CUDA that the driver runs."""
+    """PyTorch's package index for a CUDA that the driver supports."""
     highest = compatibility.version((environment.driver and environment.driver.supports) or "")
     known = compatibility.torch_for_cuda(highest) if highest is not None else None
     return known.command.rpartition(" ")[2] if known is not None and known.command else f"{compatibility.INDEX}/cu128"
 
 
 RULE = Rule(
-    name="env-gpu-unused",
-    subject=Environment,
-    title="A GPU is there, and the framework was built for processors only",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     severity="note",
     needs=("driver", "cuda"),
     checks="builds without CUDA",
@@ -111,5 +107,4 @@ RULE = Rule(
         driver kernel 570.124.06 node /dev/nvidia0 library /usr/lib/libcuda.so.1 version 570.124.06 answer 0
         build tensorflow 12.5.1 sm_60 sm_70 sm_80 sm_89 compute_90
     """,
-    references=("https://www.tensorflow.org/install/pip",),
 )

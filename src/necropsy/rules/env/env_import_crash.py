@@ -77,12 +77,7 @@ def _again(environment: Environment, one: Import) -> tuple[Fix, ...]:
 
 
 RULE = Rule(
-    name="env-import-crash",
-    subject=Environment,
-    title="Importing a package ends the process",
-    match=_match,
-    page=__doc__ or "",
-    severity="error",
+    _match,
     needs=("imports",),
     yields=True,
     checks="imports that end the process",
@@ -97,5 +92,4 @@ RULE = Rule(
         distribution faiss-cpu 1.8.0 checked
         import faiss-cpu imported
     """,
-    references=("https://docs.python.org/3/library/faulthandler.html",),
 )

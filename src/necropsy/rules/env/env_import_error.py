@@ -92,12 +92,7 @@ def _fixes(environment: Environment, one: Import) -> tuple[Fix, ...]:
 
 
 RULE = Rule(
-    name="env-import-error",
-    subject=Environment,
-    title="A package cannot be imported",
-    match=_match,
-    page=__doc__ or "",
-    severity="error",
+    _match,
     needs=("imports",),
     yields=True,
     checks="imports that raise an exception",
@@ -111,5 +106,4 @@ RULE = Rule(
         distribution reader 1.0 checked
         import reader imported
     """,
-    references=("https://docs.python.org/3/library/exceptions.html#ImportError",),
 )

@@ -91,11 +91,7 @@ def _slow(environment: Environment, one: Import, seconds: float) -> Finding:
 
 
 RULE = Rule(
-    name="env-import-slow",
-    subject=Environment,
-    title="Importing a package takes very long",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     severity="warning",
     needs=("imports",),
     yields=True,
@@ -108,5 +104,4 @@ RULE = Rule(
         distribution reader 1.0 checked
         import reader imported "" 12
     """,
-    references=("https://docs.python.org/3/using/cmdline.html#cmdoption-X",),
 )

@@ -44,7 +44,6 @@ def _match(environment: Environment) -> Finding | None:
 
 
 def _loaded(environment: Environment) -> Iterator[Finding]:
-    """Two versions that were in one process, whatever loaded them."""
     by_stem: dict[str, list[Library]] = {}
     for one in environment.libraries or ():
         match = _NUMBERED.fullmatch(one.path.rsplit("/", 1)[-1])
@@ -99,11 +98,7 @@ def _findings(environment: Environment) -> Iterator[Finding]:
 
 
 RULE = Rule(
-    name="env-library-duplicate",
-    subject=Environment,
-    title="Two versions of one library would be loaded together",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     severity="warning",
     needs=("libraries",),
     checks="versions of one library",
@@ -129,5 +124,4 @@ RULE = Rule(
         library /usr/lib/libfoo.so.2
         defines FOO_2
     """,
-    references=("https://man7.org/linux/man-pages/man8/ld.so.8.html",),
 )

@@ -87,7 +87,7 @@ def _finding(environment: Environment, names: list[str], needing: list[Library],
 
 
 def _required(environment: Environment) -> frozenset[str]:
-    """Files that are loaded with libraries which are not plugins, and that nothing else loads."""
+    """Files loaded only with libraries that are not plugins."""
     own = libraries.own(environment)
     wanted = {need.path for one in own for need in one.needed or ()}
     found: set[str] = set()
@@ -98,7 +98,7 @@ def _required(environment: Environment) -> frozenset[str]:
 
 
 def _severity(environment: Environment, needing: list[Library], required: frozenset[str]) -> Severity:
-    """Packages bring plugins for libraries that few people have; what is one of many files need not be loaded."""
+    """Packages have plugins for rare libraries; one of many files may never be loaded."""
     if all(libraries.is_optional(one) for one in needing):
         return "note"
     for one in needing:
@@ -126,12 +126,7 @@ def _fixes(environment: Environment, name: str) -> tuple[Fix, ...]:
 
 
 RULE = Rule(
-    name="env-library-missing",
-    subject=Environment,
-    title="A library that a package needs cannot be found",
-    match=_match,
-    page=__doc__ or "",
-    severity="error",
+    _match,
     needs=("libraries or dlls",),
     checks="libraries that are needed",
     hit="""
@@ -145,5 +140,4 @@ RULE = Rule(
         needed libGL.so.1 /usr/lib/libGL.so.1 by ld.so.cache
         needed libcuda.so.1
     """,
-    references=("https://man7.org/linux/man-pages/man8/ld.so.8.html",),
 )

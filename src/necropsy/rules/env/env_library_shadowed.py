@@ -89,11 +89,7 @@ def _finding(environment: Environment, folder: str, rows: list[tuple[Library, Ne
 
 
 RULE = Rule(
-    name="env-library-shadowed",
-    subject=Environment,
-    title="Another copy of a library is loaded than the package's own",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     severity="warning",
     needs=("libraries or dlls", "variables"),
     checks="copies that come before a package's own",
@@ -109,5 +105,4 @@ RULE = Rule(
         library /env/lib/python3/site-packages/tensorflow/libtensorflow_cc.so.2 of tensorflow
         needed libz.so.1 /opt/old/libz.so.1 by LD_LIBRARY_PATH otherwise /usr/lib/libz.so.1
     """,
-    references=("https://man7.org/linux/man-pages/man8/ld.so.8.html",),
 )

@@ -57,7 +57,7 @@ def _fix(environment: Environment, unmet: libraries.Unmet) -> Fix:
 
 
 def _of_conda(environment: Environment, unmet: libraries.Unmet, like: Distribution) -> Fix:
-    """An installed version is kept by conda unless a newer one is asked for."""
+    """Conda keeps an installed version unless a newer one is requested."""
     text = "Install a newer C++ runtime."
     newest = max(
         (compatibility.version(one.rpartition("_")[2]) or () for one in unmet.versions if "GLIBCXX" in one), default=()
@@ -69,12 +69,7 @@ def _of_conda(environment: Environment, unmet: libraries.Unmet, like: Distributi
 
 
 RULE = Rule(
-    name="env-libstdcxx-too-old",
-    subject=Environment,
-    title="The C++ runtime that would be loaded is older than a library needs",
-    match=_match,
-    page=__doc__ or "",
-    severity="error",
+    _match,
     needs=("libraries",),
     beats=("env-library-shadowed",),
     checks="the version of the C++ runtime",
@@ -94,5 +89,4 @@ RULE = Rule(
         library /usr/lib/libstdc++.so.6
         defines GLIBCXX_3.4.30 GLIBCXX_3.4.301
     """,
-    references=("https://gcc.gnu.org/onlinedocs/libstdc++/manual/abi.html",),
 )

@@ -67,11 +67,7 @@ def _match(environment: Environment) -> Finding | None:
 
 
 RULE = Rule(
-    name="env-memory-limit",
-    subject=Environment,
-    title="The control group limits memory",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     severity="warning",
     needs=("groups",),
     checks="the control group's memory",
@@ -83,5 +79,4 @@ RULE = Rule(
         machine memory 67108864000
         group memory.max 68719476736 805306368
     """,
-    references=("https://docs.kernel.org/admin-guide/cgroup-v2.html#memory-interface-files",),
 )

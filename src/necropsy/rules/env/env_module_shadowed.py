@@ -96,11 +96,7 @@ def _fix(environment: Environment, hidden: list[Distribution], source: str, shad
 
 
 RULE = Rule(
-    name="env-module-shadowed",
-    subject=Environment,
-    title="A module is imported from elsewhere than from the installed package",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     severity="warning",
     needs=("distributions",),
     checks="where modules are imported from",
@@ -111,5 +107,4 @@ RULE = Rule(
     miss="""
         distribution numpy 2.1.0 checked
     """,
-    references=("https://docs.python.org/3/library/sys_path_init.html",),
 )

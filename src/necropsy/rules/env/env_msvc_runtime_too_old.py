@@ -52,7 +52,7 @@ def _match(environment: Environment) -> Finding | None:
 
 @dataclass(frozen=True)
 class _Broken:
-    """One import that would not work: what a package's file needs, and how that fails."""
+    """An import that would fail: the file's need and the reason."""
 
     dll: Dll
     need: DllNeed
@@ -72,7 +72,7 @@ def _findings(environment: Environment) -> Iterator[Finding]:
 
 
 def _kind(dll: Dll, need: DllNeed, version: str | None) -> str | None:
-    """How the import fails; None where it does not. cuDNN, which stands among the imports too, has rules of its own."""
+    """How the import fails, or None. cuDNN, which is among the imports, has its own rules."""
     if not need.name.startswith((_CPP, "vcruntime140", "concrt140", "vccorlib140", "vcomp140")):
         return None
     if need.path is None:
@@ -89,7 +89,7 @@ def _kind(dll: Dll, need: DllNeed, version: str | None) -> str | None:
 
 
 def _locks_without_initialising(need: DllNeed) -> bool:
-    """What was compiled to suit old runtimes too initialises each mutex by a call."""
+    """Code compiled for old runtimes too initialises each mutex by a call."""
     return "_Mtx_lock" in need.functions and "_Mtx_init_in_situ" not in need.functions
 
 
@@ -165,12 +165,8 @@ def _fix(environment: Environment, need: DllNeed) -> Fix:
 
 
 RULE = Rule(
-    name="env-msvc-runtime-too-old",
-    subject=Environment,
+    _match,
     title="Microsoft's C++ runtime is missing or too old",
-    match=_match,
-    page=__doc__ or "",
-    severity="error",
     needs=("dlls",),
     checks="Microsoft's C++ runtime",
     hit="""
@@ -189,5 +185,4 @@ RULE = Rule(
         dll C:/Windows/System32/msvcp140.dll version 14.42.34433.0
         dll C:/Python311/vcruntime140.dll version 14.38.33126.1
     """,
-    references=("https://learn.microsoft.com/cpp/windows/latest-supported-vc-redist",),
 )

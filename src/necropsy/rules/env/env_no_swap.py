@@ -47,11 +47,7 @@ def _match(environment: Environment) -> Finding | None:
 
 
 RULE = Rule(
-    name="env-no-swap",
-    subject=Environment,
-    title="There is no swap",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     severity="note",
     needs=("machine",),
     checks="swap",
@@ -61,5 +57,4 @@ RULE = Rule(
     miss="""
         machine swap 2147483648
     """,
-    references=("https://man7.org/linux/man-pages/man8/swapon.8.html",),
 )

@@ -66,7 +66,7 @@ def _match(environment: Environment) -> Finding | None:
 
 
 def _built_for_another(environment: Environment, major: int) -> Iterator[tuple[Distribution, str, Found]]:
-    """Who was built for another generation than ``major``, for which versions, and what says so."""
+    """Distributions built for another generation, for which versions, and the evidence."""
     for one in packages.checked(environment):
         if one.name == "numpy" or not packages.is_native(environment, one):
             continue
@@ -95,11 +95,7 @@ def _allows(specifier: str, major: int) -> bool:
 
 
 RULE = Rule(
-    name="env-numpy-abi-mismatch",
-    subject=Environment,
-    title="NumPy's binary interface is not the one that a package was built for",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     needs=("distributions",),
     beats=("env-package-conflict",),
     checks="NumPy's ABI",
@@ -113,5 +109,4 @@ RULE = Rule(
         requires numpy<2.0.0,>=1.23.5
         distribution numpy 1.22.0 checked cp311-cp311-manylinux_2_17_x86_64
     """,
-    references=("https://numpy.org/doc/stable/dev/depending_on_numpy.html",),
 )

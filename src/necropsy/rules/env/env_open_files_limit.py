@@ -51,11 +51,7 @@ def _match(environment: Environment) -> Finding | None:
 
 
 RULE = Rule(
-    name="env-open-files-limit",
-    subject=Environment,
-    title="Few files may be open at a time",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     severity="warning",
     needs=("limits",),
     checks="the limit on open files",
@@ -65,5 +61,4 @@ RULE = Rule(
     miss="""
         limit RLIMIT_NOFILE 1024
     """,
-    references=("https://man7.org/linux/man-pages/man2/setrlimit.2.html",),
 )

@@ -78,11 +78,7 @@ def _fix(environment: Environment, installed: Distribution, asking: list[str]) -
 
 
 RULE = Rule(
-    name="env-package-conflict",
-    subject=Environment,
-    title="A requirement of a package is not met",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     severity="warning",
     needs=("distributions",),
     checks="requirements of packages",
@@ -96,5 +92,4 @@ RULE = Rule(
         requires h5py>=3.11
         distribution h5py 3.11.0 checked
     """,
-    references=("https://packaging.python.org/en/latest/specifications/core-metadata/",),
 )

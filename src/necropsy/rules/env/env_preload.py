@@ -82,11 +82,7 @@ def _finding(environment: Environment, one: Preload, summary: str) -> Finding:
 
 
 RULE = Rule(
-    name="env-preload",
-    subject=Environment,
-    title="LD_PRELOAD loads something that changes how programs behave",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     severity="warning",
     needs=("preload",),
     checks="LD_PRELOAD",
@@ -96,5 +92,4 @@ RULE = Rule(
     miss="""
         preload /opt/lib/libmine.so /opt/lib/libmine.so
     """,
-    references=("https://man7.org/linux/man-pages/man8/ld.so.8.html",),
 )

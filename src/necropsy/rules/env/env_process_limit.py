@@ -87,11 +87,7 @@ def _left(count: int) -> str:
 
 
 RULE = Rule(
-    name="env-process-limit",
-    subject=Environment,
-    title="Few more threads or processes can be started",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     severity="warning",
     needs=("limits",),
     checks="limits on threads",
@@ -105,5 +101,4 @@ RULE = Rule(
         machine user_threads 60
         limit RLIMIT_NPROC 4096
     """,
-    references=("https://man7.org/linux/man-pages/man2/setrlimit.2.html",),
 )

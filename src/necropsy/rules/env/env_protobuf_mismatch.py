@@ -79,7 +79,7 @@ def _match(environment: Environment) -> Finding | None:
 
 
 def _unsupported(environment: Environment, runtime: Version) -> Iterator[tuple[Distribution, Version, str]]:
-    """Whose generated code the runtime refuses, what made it, and which versions support it."""
+    """Distributions with rejected generated code, its generator, and supporting versions."""
     in_python = (environment.variables or {}).get("PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION") == "python"
     for one in packages.checked(environment):
         made = packages.version(one.generated_by) if one.generated_by and one.name != "protobuf" else None
@@ -93,11 +93,7 @@ def _unsupported(environment: Environment, runtime: Version) -> Iterator[tuple[D
 
 
 RULE = Rule(
-    name="env-protobuf-mismatch",
-    subject=Environment,
-    title="The protobuf that is installed does not support a package's generated code",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     needs=("distributions",),
     beats=("env-package-conflict",),
     checks="protobuf's generated code",
@@ -113,5 +109,4 @@ RULE = Rule(
         generated-by 5.28.3
         distribution protobuf 6.31.1 checked
     """,
-    references=("https://protobuf.dev/support/cross-version-runtime-guarantee/",),
 )

@@ -79,11 +79,7 @@ def _fixes(environment: Environment, scope: int, *, is_refused: bool) -> tuple[F
 
 
 RULE = Rule(
-    name="env-ptrace-restricted",
-    subject=Environment,
-    title="Processes cannot be traced here",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     severity="note",
     needs=("machine",),
     checks="tracing",
@@ -95,5 +91,4 @@ RULE = Rule(
         user 1000
         machine ptrace_scope 0
     """,
-    references=("https://docs.kernel.org/admin-guide/LSM/Yama.html",),
 )

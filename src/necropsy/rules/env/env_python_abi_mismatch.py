@@ -58,7 +58,7 @@ def _findings(environment: Environment) -> Iterator[Finding]:
 
 
 def _has_only_plain(environment: Environment, one: Distribution) -> bool:
-    """Its libraries are plain ones, loaded by ctypes: some wheels of such packages name the Python that packed them."""
+    """Its libraries are plain ones for ctypes: some such wheels name the Python that packed them."""
     own = [file_name(each.path) for each in environment.libraries or () if each.distribution == one.name]
     return bool(own) and all(name.startswith("lib") and ".cpython-" not in name for name in own)
 
@@ -79,12 +79,7 @@ def _finding(environment: Environment, one: Distribution, interpreter: Interpret
 
 
 RULE = Rule(
-    name="env-python-abi-mismatch",
-    subject=Environment,
-    title="A package was built for another version of Python",
-    match=_match,
-    page=__doc__ or "",
-    severity="error",
+    _match,
     needs=("distributions", "interpreter"),
     beats=("env-module-shadowed",),
     checks="the Python that packages were built for",
@@ -95,5 +90,4 @@ RULE = Rule(
         distribution h5py 3.9.0 checked cp39-abi3-manylinux_2_17_x86_64
         distribution six 1.16.0 checked py2-none-any py3-none-any
     """,
-    references=("https://packaging.python.org/en/latest/specifications/platform-compatibility-tags/",),
 )

@@ -60,7 +60,7 @@ def _installed(environment: Environment) -> Iterator[Finding]:
 
 
 def _without_build(environment: Environment) -> Iterator[Finding]:
-    """A framework that was named, is not installed, and cannot be."""
+    """A named framework that is not installed and cannot be."""
     for asked in environment.asked:
         if environment.distribution(asked.name) is not None or environment.python is None:
             continue
@@ -87,12 +87,7 @@ def _without_build(environment: Environment) -> Iterator[Finding]:
 
 
 RULE = Rule(
-    name="env-python-unsupported",
-    subject=Environment,
-    title="A package does not support this version of Python",
-    match=_match,
-    page=__doc__ or "",
-    severity="error",
+    _match,
     needs=("distributions",),
     beats=("env-python-abi-mismatch",),
     checks="the versions of Python that packages support",
@@ -104,5 +99,4 @@ RULE = Rule(
         distribution keras 3.5.0 checked
         requires-python >=3.9
     """,
-    references=("https://packaging.python.org/en/latest/specifications/core-metadata/#requires-python",),
 )

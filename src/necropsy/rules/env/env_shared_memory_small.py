@@ -68,11 +68,7 @@ def _fix(environment: Environment) -> Fix:
 
 
 RULE = Rule(
-    name="env-shared-memory-small",
-    subject=Environment,
-    title="There is little shared memory",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     severity="warning",
     needs=("mounts",),
     checks="shared memory",
@@ -82,5 +78,4 @@ RULE = Rule(
     miss="""
         mount /dev/shm /dev/shm 8589934592 8589934592
     """,
-    references=("https://docs.docker.com/reference/cli/docker/container/run/#shm-size",),
 )

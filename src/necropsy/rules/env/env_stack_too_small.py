@@ -65,11 +65,7 @@ def _match(environment: Environment) -> Finding | None:
 
 
 RULE = Rule(
-    name="env-stack-too-small",
-    subject=Environment,
-    title="The stack limit is small",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     severity="warning",
     needs=("limits",),
     checks="the stack limit",
@@ -79,5 +75,4 @@ RULE = Rule(
     miss="""
         limit RLIMIT_STACK 8388608
     """,
-    references=("https://man7.org/linux/man-pages/man2/setrlimit.2.html",),
 )

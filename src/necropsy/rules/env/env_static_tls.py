@@ -75,18 +75,14 @@ def _match(environment: Environment) -> Finding | None:
 
 
 def _number(text: str) -> int:
-    """As strtoul(3) reads it in base 0, where a leading 0 means octal, up to the first digit that is none."""
+    """As strtoul(3) in base 0: a leading 0 means octal, up to the first invalid digit."""
     if octal := re.match(r"0[0-7]*(?![xX])", text):
         return int(octal[0], 8)
     return int(text, 0)
 
 
 RULE = Rule(
-    name="env-static-tls",
-    subject=Environment,
-    title="Libraries take more static thread-local storage than there is room for",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     severity="warning",
     needs=("libraries", "variables"),
     checks="static thread-local storage",
@@ -101,5 +97,4 @@ RULE = Rule(
         library /env/a.so of a
         tls 4096
     """,
-    references=("https://sourceware.org/glibc/manual/latest/html_node/Dynamic-Linking-Tunables.html",),
 )

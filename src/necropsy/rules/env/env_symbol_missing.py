@@ -69,7 +69,7 @@ def _symbols(environment: Environment) -> Iterator[Finding]:
 
 
 def _versions(environment: Environment) -> Iterator[Finding]:
-    """Versions of interfaces that are not those of the C and C++ runtimes, which have rules of their own."""
+    """Interface versions outside the C and C++ runtimes, which have their own rules."""
     for unmet in libraries.unmet_versions(environment):
         if unmet.of_runtime:
             continue
@@ -94,12 +94,7 @@ def _fix(environment: Environment, library: Library, others: tuple[str, ...]) ->
 
 
 RULE = Rule(
-    name="env-symbol-missing",
-    subject=Environment,
-    title="A library lacks a symbol that another one needs",
-    match=_match,
-    page=__doc__ or "",
-    severity="error",
+    _match,
     needs=("libraries",),
     beats=("env-library-shadowed",),
     checks="symbols that libraries need of each other",
@@ -112,5 +107,4 @@ RULE = Rule(
         distribution torchvision 0.15.0 checked
         library /env/torchvision/_C.so of torchvision
     """,
-    references=("https://man7.org/linux/man-pages/man8/ld.so.8.html",),
 )

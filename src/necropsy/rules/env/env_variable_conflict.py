@@ -35,7 +35,7 @@ from collections.abc import Iterator
 
 from necropsy.model import Environment, Fix, Severity
 from necropsy.rule import Finding, Rule, several
-from necropsy.rules import settings
+from necropsy.rules import related
 
 _TRUE = frozenset({"1", "true", "True"})
 
@@ -125,7 +125,7 @@ def _repeated_flags(values: dict[str, str]) -> Iterator[Finding]:
                     values,
                     (name,),
                     f"{flag} stands twice in {name}, as {found[flag]} and as {value}.",
-                    fixes=(settings.export(name, " ".join([*left, word]), "Keep one of them, here the last."),),
+                    fixes=(related.export(name, " ".join([*left, word]), "Keep one of them, here the last."),),
                 )
 
 
@@ -137,21 +137,17 @@ def _finding(
     fixes: tuple[Fix, ...] = (),
 ) -> Finding:
     return Finding(
-        evidence=tuple(settings.evidence(name, values.get(name, "")) for name in names),
+        evidence=tuple(related.evidence(name, values.get(name, "")) for name in names),
         summary=summary,
         confidence="certain",
         severity=severity,
         about=frozenset(f"conflict {name}" for name in names),
-        fixes=fixes or (settings.unset(names[0], "Unset the one that is not meant, here the first."),),
+        fixes=fixes or (related.unset(names[0], "Unset the one that is not meant, here the first."),),
     )
 
 
 RULE = Rule(
-    name="env-variable-conflict",
-    subject=Environment,
-    title="Two settings contradict each other",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     severity="warning",
     needs=("variables", "distributions"),
     checks="settings that contradict each other",
@@ -163,5 +159,4 @@ RULE = Rule(
         variable OMP_NUM_THREADS 4
         variable OMP_THREAD_LIMIT 8
     """,
-    references=("https://openmp.llvm.org/design/Runtimes.html#environment-variables",),
 )

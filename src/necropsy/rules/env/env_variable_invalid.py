@@ -36,7 +36,7 @@ from collections.abc import Iterator
 
 from necropsy.model import Environment, Evidence, UnreadSetting
 from necropsy.rule import Finding, Rule, several
-from necropsy.rules import settings
+from necropsy.rules import related
 
 _WHEN = {"XLA_FLAGS": "when the first XLA computation is compiled", "TF_XLA_FLAGS": "at the first operation"}
 _XLA_ONLY = ("--xla_gpu_", "--xla_cpu_", "--xla_dump_", "--xla_hlo_")
@@ -47,16 +47,16 @@ def _match(environment: Environment) -> Finding | None:
 
 
 def _values(environment: Environment) -> Iterator[Finding]:
-    for row, value in settings.known(environment):
-        if "values" in row and not settings.fits(row["values"], value, row):
+    for row, value in related.known(environment):
+        if "values" in row and not related.fits(row["values"], value, row):
             name = row["name"]
             yield Finding(
-                evidence=(settings.evidence(name, value), Evidence(claim="what is understood", seen=row["expected"])),
+                evidence=(related.evidence(name, value), Evidence(claim="what is understood", seen=row["expected"])),
                 summary=f"{name}={value} is not understood: it has to be {row['expected']}. Another value {row['else']}.",
                 confidence="certain",
                 severity=row["severity"],
                 about=frozenset({f"variable {name}"}),
-                fixes=(settings.unset(name, "Take it out."),),
+                fixes=(related.unset(name, "Take it out."),),
             )
 
 
@@ -86,9 +86,9 @@ def _finding(environment: Environment, name: str, flag: str | None, why: str, on
     ends = f"A program that uses it ends {_WHEN[name]} (SIGABRT)."
     summary = f"{flag} in {name} is not understood: {why}. {ends}" if flag is not None else f"{why}. {ends}"
     fix = (
-        settings.export(name, " ".join(map(shlex.quote, left)), "Take the flag out.")
+        related.export(name, " ".join(map(shlex.quote, left)), "Take the flag out.")
         if left
-        else settings.unset(name, "Take it out.")
+        else related.unset(name, "Take it out.")
     )
     searched = tuple(Evidence(claim="searched for the flag", seen=each) for each in (one.searched if one else ()))
     return Finding(
@@ -109,11 +109,8 @@ def _words(value: str) -> list[str]:
 
 
 RULE = Rule(
-    name="env-variable-invalid",
-    subject=Environment,
+    _match,
     title="A variable has a value that its reader does not understand",
-    match=_match,
-    page=__doc__ or "",
     severity="warning",
     needs=("variables",),
     checks="values of variables",
@@ -123,5 +120,4 @@ RULE = Rule(
     miss="""
         variable TF_ENABLE_ONEDNN_OPTS 0
     """,
-    references=("https://github.com/openxla/xla/blob/main/xla/parse_flags_from_env.cc",),
 )

@@ -61,11 +61,7 @@ def _findings(environment: Environment) -> Iterator[Finding]:
 
 
 RULE = Rule(
-    name="env-variable-misspelt",
-    subject=Environment,
-    title="A variable that nothing reads has almost the name of one that is read",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     severity="warning",
     needs=("variables", "unread"),
     checks="names of variables",
@@ -76,5 +72,4 @@ RULE = Rule(
     miss="""
         variable CUDA_VISIBLE_DEVICES 0
     """,
-    references=("https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#cuda-environment-variables",),
 )

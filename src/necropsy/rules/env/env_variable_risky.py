@@ -34,7 +34,7 @@ from collections.abc import Iterator
 
 from necropsy.model import Environment, Evidence
 from necropsy.rule import Finding, Rule, several
-from necropsy.rules import settings
+from necropsy.rules import related
 
 
 def _match(environment: Environment) -> Finding | None:
@@ -42,25 +42,22 @@ def _match(environment: Environment) -> Finding | None:
 
 
 def _findings(environment: Environment) -> Iterator[Finding]:
-    for row, value in settings.known(environment):
-        if "risky" in row and settings.fits(row["risky"], value.strip(), row):
+    for row, value in related.known(environment):
+        if "risky" in row and related.fits(row["risky"], value.strip(), row):
             name = row["name"]
             yield Finding(
-                evidence=(settings.evidence(name, value), Evidence(claim="described in", seen=row["source"])),
+                evidence=(related.evidence(name, value), Evidence(claim="described in", seen=row["source"])),
                 summary=f"{name}={value} is a risk: {row['risk']}.",
                 confidence="certain",
                 severity=row["weight"],
                 about=frozenset({f"variable {name}"}),
-                fixes=(settings.unset(name, row["remedy"] + "."),),
+                fixes=(related.unset(name, row["remedy"] + "."),),
             )
 
 
 RULE = Rule(
-    name="env-variable-risky",
-    subject=Environment,
+    _match,
     title="A variable is set that is known to cause or hide crashes",
-    match=_match,
-    page=__doc__ or "",
     severity="warning",
     needs=("variables",),
     checks="risky variables",
@@ -70,5 +67,4 @@ RULE = Rule(
     miss="""
         variable KMP_DUPLICATE_LIB_OK FALSE
     """,
-    references=("https://openmp.llvm.org/design/Runtimes.html#environment-variables",),
 )

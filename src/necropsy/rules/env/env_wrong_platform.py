@@ -92,12 +92,7 @@ def _kind(library: Library) -> str:
 
 
 RULE = Rule(
-    name="env-wrong-platform",
-    subject=Environment,
-    title="A package was built for another processor or operating system",
-    match=_match,
-    page=__doc__ or "",
-    severity="error",
+    _match,
     needs=("distributions", "interpreter", "libraries"),
     beats=("env-python-abi-mismatch",),
     checks="the platform that packages were built for",
@@ -108,5 +103,4 @@ RULE = Rule(
         distribution h5py 3.9.0 checked cp311-cp311-manylinux_2_17_x86_64.manylinux2014_x86_64
         library /env/lib/python3/site-packages/h5py/h5.so of h5py
     """,
-    references=("https://packaging.python.org/en/latest/specifications/platform-compatibility-tags/",),
 )

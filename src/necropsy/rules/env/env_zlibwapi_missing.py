@@ -86,12 +86,8 @@ def _fix(environment: Environment, cudnn: Dll) -> Fix:
 
 
 RULE = Rule(
-    name="env-zlibwapi-missing",
-    subject=Environment,
+    _match,
     title="cuDNN 8 needs zlibwapi.dll, and it cannot be found",
-    match=_match,
-    page=__doc__ or "",
-    severity="error",
     needs=("dlls",),
     checks="zlib for cuDNN 8",
     hit="""
@@ -108,5 +104,4 @@ RULE = Rule(
         dll-opens zlibwapi.dll C:/cudnn/bin/zlibwapi.dll by own
         dll C:/Windows/System32/nvcuda.dll version 31.0.15.3623
     """,
-    references=("https://docs.nvidia.com/deeplearning/cudnn/archives/cudnn-897/install-guide/index.html",),
 )

@@ -42,7 +42,7 @@ def _symbols(environment: Environment) -> Iterator[Finding]:
 
 
 def _releases(environment: Environment) -> Iterator[Finding]:
-    """It names the library of another major version of TensorFlow."""
+    """It names another major version's TensorFlow library."""
     for one in environment.libraries or ():
         if not one.is_op:
             continue
@@ -68,12 +68,8 @@ def _fixes(environment: Environment) -> tuple[Fix, ...]:
 
 
 RULE = Rule(
-    name="op-abi-mismatch",
-    subject=Environment,
-    title=of_crashes.RULE.title,
-    match=_match,
+    _match,
     page=of_crashes.RULE.page,
-    severity="error",
     needs=("ops", "libraries"),
     beats=("env-library-missing", "env-symbol-missing"),
     tried=of_crashes.RULE.tried,
@@ -88,5 +84,4 @@ RULE = Rule(
         distribution tensorflow 2.20.0 checked
         op /home/u/op.so
     """,
-    references=of_crashes.RULE.references,
 )

@@ -50,11 +50,8 @@ def _finding(one: CodeDefect) -> Finding:
 
 
 RULE = Rule(
-    name="op-allocation-unchecked",
-    subject=Environment,
+    _match,
     title="A custom op does not check a size before it allocates",
-    match=_match,
-    page=__doc__ or "",
     severity="warning",
     needs=("code",),
     checks="sizes of allocations",
@@ -64,5 +61,4 @@ RULE = Rule(
     miss="""
         defect op-size-overflow product FooOp::Compute "expression=rows * columns" witness=
     """,
-    references=("https://en.cppreference.com/w/cpp/container/vector/vector",),
 )

@@ -53,11 +53,8 @@ def _finding(one: CodeDefect) -> Finding:
 
 
 RULE = Rule(
-    name="op-attr-unchecked",
-    subject=Environment,
+    _match,
     title="A custom op does not check an attribute",
-    match=_match,
-    page=__doc__ or "",
     severity="warning",
     needs=("code",),
     checks="attributes",
@@ -67,5 +64,4 @@ RULE = Rule(
     miss="""
         defect op-division-unchecked divisor FooOp::Compute divisor=rows witness=
     """,
-    references=("https://www.tensorflow.org/guide/create_op",),
 )

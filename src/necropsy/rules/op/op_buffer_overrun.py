@@ -54,11 +54,8 @@ def _finding(one: CodeDefect) -> Finding:
 
 
 RULE = Rule(
-    name="op-buffer-overrun",
-    subject=Environment,
+    _match,
     title="A custom op accesses memory past the end of a buffer",
-    match=_match,
-    page=__doc__ or "",
     severity="warning",
     needs=("code",),
     checks="bounds of buffers",
@@ -68,5 +65,4 @@ RULE = Rule(
     miss="""
         defect op-element-unchecked high FooOp::Compute buffer=factors index=0 size=0 witness=
     """,
-    references=("https://clang.llvm.org/docs/AddressSanitizer.html",),
 )

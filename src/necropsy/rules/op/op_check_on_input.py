@@ -55,11 +55,8 @@ def _finding(one: CodeDefect) -> Finding:
 
 
 RULE = Rule(
-    name="op-check-on-input",
-    subject=Environment,
+    _match,
     title="A custom op aborts the process on an unexpected input",
-    match=_match,
-    page=__doc__ or "",
     severity="warning",
     needs=("code",),
     checks="CHECK and assert",
@@ -69,5 +66,4 @@ RULE = Rule(
     miss="""
         defect op-exception throw FooOp::Compute what=std::runtime_error in=FooOp::Compute
     """,
-    references=("https://www.tensorflow.org/guide/create_op#conditional_checks_and_validation",),
 )

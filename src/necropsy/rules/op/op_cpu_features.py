@@ -64,12 +64,7 @@ def _findings(environment: Environment) -> Iterator[Finding]:
 
 
 RULE = Rule(
-    name="op-cpu-features",
-    subject=Environment,
-    title="A custom op needs instructions that this processor lacks",
-    match=_match,
-    page=__doc__ or "",
-    severity="error",
+    _match,
     needs=("ops",),
     checks="instructions of custom ops",
     hit="""
@@ -79,5 +74,4 @@ RULE = Rule(
     miss="""
         op /home/u/op.so
     """,
-    references=("https://gcc.gnu.org/onlinedocs/gcc/x86-Options.html",),
 )

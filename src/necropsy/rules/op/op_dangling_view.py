@@ -39,6 +39,7 @@ _WHY = {
     "temporary": "`{view}` shows what `{of}` returns, which is destroyed at the end of this statement",
     "grown": "`{view}` refers to an element of `{of}`, which has grown since and may have moved its elements",
     "block": "`{view}` points into `{of}`, which is destroyed at the end of its block",
+    "kept": "`{view}` keeps a view of `{of}`, which is destroyed when the function returns",
     "returned": "`{of}` refers to the local variable `{view}`, which is destroyed when the function returns",
     "scheduled": "a lambda given to `{of}` refers to the local variable `{view}`, and may run after the function has returned",
 }
@@ -46,6 +47,7 @@ _FIX = {
     "temporary": "Keep the object itself in a variable, and make `{view}` a view of that variable.",
     "grown": "Use an index instead of `{view}`, or call reserve() on `{of}` before.",
     "block": "Declare `{of}` outside the block.",
+    "kept": "Keep std::string in `{view}`.",
     "returned": "Return the object by value.",
     "scheduled": "Capture `{view}` by value, or move it into the lambda.",
 }
@@ -56,7 +58,7 @@ def _match(environment: Environment) -> Finding | None:
 
 
 def _finding(one: CodeDefect) -> Finding:
-    """Cases: ``temporary``, ``grown``, ``block``, ``returned``, ``scheduled``."""
+    """Cases: ``temporary``, ``grown``, ``block``, ``kept``, ``returned``, ``scheduled``."""
     return found(
         one,
         summary=f"{place(one)}: in `{one.function}`{of_op(one)}, {_WHY[one.case].format(**one.names)}.",
@@ -65,11 +67,8 @@ def _finding(one: CodeDefect) -> Finding:
 
 
 RULE = Rule(
-    name="op-dangling-view",
-    subject=Environment,
+    _match,
     title="A custom op uses a view of an object that is gone",
-    match=_match,
-    page=__doc__ or "",
     severity="warning",
     needs=("code",),
     checks="views and references",
@@ -79,5 +78,4 @@ RULE = Rule(
     miss="""
         defect op-null-input returned FooOp::Compute pointer=preset call=FindPreset
     """,
-    references=("https://abseil.io/tips/1",),
 )

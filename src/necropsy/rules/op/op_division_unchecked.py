@@ -48,11 +48,8 @@ def _finding(one: CodeDefect) -> Finding:
 
 
 RULE = Rule(
-    name="op-division-unchecked",
-    subject=Environment,
+    _match,
     title="A custom op may divide by zero",
-    match=_match,
-    page=__doc__ or "",
     severity="warning",
     needs=("code",),
     checks="divisions",
@@ -62,5 +59,4 @@ RULE = Rule(
     miss="""
         defect op-attr-unchecked divisor FooOp::Compute divisor=stride_ witness=
     """,
-    references=("https://man7.org/linux/man-pages/man7/signal.7.html",),
 )

@@ -60,11 +60,8 @@ def _finding(one: CodeDefect) -> Finding:
 
 
 RULE = Rule(
-    name="op-done-not-called",
-    subject=Environment,
+    _match,
     title="A path of ComputeAsync does not call done exactly once",
-    match=_match,
-    page=__doc__ or "",
     severity="warning",
     needs=("code",),
     checks="callbacks of asynchronous kernels",
@@ -74,5 +71,4 @@ RULE = Rule(
     miss="""
         defect op-output-unset return FooOp::Compute outputs=mean
     """,
-    references=("https://www.tensorflow.org/guide/create_op",),
 )

@@ -48,11 +48,8 @@ def _finding(one: CodeDefect) -> Finding:
 
 
 RULE = Rule(
-    name="op-element-unchecked",
-    subject=Environment,
+    _match,
     title="A custom op reads an element of a tensor that may not be there",
-    match=_match,
-    page=__doc__ or "",
     severity="warning",
     needs=("code",),
     checks="fixed elements of tensors",
@@ -62,5 +59,4 @@ RULE = Rule(
     miss="""
         defect op-index-unchecked high FooOp::Compute buffer=table index=row size=rows witness=
     """,
-    references=("https://www.tensorflow.org/guide/create_op",),
 )

@@ -67,11 +67,7 @@ def _finding(one: CodeDefect) -> Finding:
 
 
 RULE = Rule(
-    name="op-exception",
-    subject=Environment,
-    title="A C++ exception can leave the kernel of a custom op",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     severity="warning",
     needs=("code",),
     checks="exceptions",
@@ -81,5 +77,4 @@ RULE = Rule(
     miss="""
         defect op-check-on-input check FooOp::Compute macro=CHECK condition=n>0
     """,
-    references=("https://en.cppreference.com/w/cpp/error/terminate",),
 )

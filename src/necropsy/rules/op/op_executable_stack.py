@@ -72,11 +72,7 @@ def _findings(environment: Environment) -> Iterator[Finding]:
 
 
 RULE = Rule(
-    name="op-executable-stack",
-    subject=Environment,
-    title="A custom op asks for an executable stack",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     severity="note",
     needs=("ops",),
     checks="stacks of custom ops",
@@ -87,5 +83,4 @@ RULE = Rule(
     miss="""
         op /home/u/op.so
     """,
-    references=("https://sourceware.org/glibc/wiki/Release/2.41",),
 )

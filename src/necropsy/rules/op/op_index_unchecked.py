@@ -50,11 +50,8 @@ def _finding(one: CodeDefect) -> Finding:
 
 
 RULE = Rule(
-    name="op-index-unchecked",
-    subject=Environment,
+    _match,
     title="A custom op does not check an index that it reads from a tensor",
-    match=_match,
-    page=__doc__ or "",
     severity="warning",
     needs=("code",),
     checks="indices from tensors",
@@ -64,5 +61,4 @@ RULE = Rule(
     miss="""
         defect op-element-unchecked high FooOp::Compute buffer=factors index=0 size=0 witness=
     """,
-    references=("https://www.tensorflow.org/guide/create_op",),
 )

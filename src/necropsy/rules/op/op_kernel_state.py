@@ -53,11 +53,8 @@ def _finding(one: CodeDefect) -> Finding:
 
 
 RULE = Rule(
-    name="op-kernel-state",
-    subject=Environment,
+    _match,
     title="Compute of a custom op changes a member without a lock",
-    match=_match,
-    page=__doc__ or "",
     severity="warning",
     needs=("code",),
     checks="members of kernels",
@@ -67,5 +64,4 @@ RULE = Rule(
     miss="""
         defect op-shared-write same "lambda in FooOp::Compute" location=total+=x(i) variable=total runner=Shard
     """,
-    references=("https://clang.llvm.org/docs/ThreadSafetyAnalysis.html",),
 )

@@ -89,11 +89,8 @@ def _finding(binary: Binary, one: StackFrame) -> Finding:
 
 
 RULE = Rule(
-    name="op-large-frame",
-    subject=Environment,
+    _match,
     title="A function of a custom op has very large local variables",
-    match=_match,
-    page=__doc__ or "",
     severity="warning",
     needs=("binaries or code",),
     beats=("op-stack-depth",),
@@ -108,5 +105,4 @@ RULE = Rule(
         binary /home/u/op.so 8388608
         path 4096 Op::Compute 4096
     """,
-    references=("https://gcc.gnu.org/onlinedocs/gcc/Warning-Options.html#index-Wframe-larger-than_003d",),
 )

@@ -51,11 +51,8 @@ def _finding(one: CodeDefect) -> Finding:
 
 
 RULE = Rule(
-    name="op-legacy-api",
-    subject=Environment,
+    _match,
     title="A custom op uses an old API of TensorFlow",
-    match=_match,
-    page=__doc__ or "",
     severity="note",
     needs=("code",),
     checks="old APIs",
@@ -65,5 +62,4 @@ RULE = Rule(
     miss="""
         defect op-no-shape-function none Foo op=Foo outputs=y
     """,
-    references=("https://github.com/tensorflow/tensorflow/blob/master/RELEASE.md",),
 )

@@ -73,12 +73,7 @@ def _fixes(name: str, folder: str) -> tuple[Fix, ...]:
 
 
 RULE = Rule(
-    name="op-library-missing",
-    subject=Environment,
-    title="A library that a custom op needs cannot be found",
-    match=_match,
-    page=__doc__ or "",
-    severity="error",
+    _match,
     needs=("ops", "libraries"),
     beats=("env-library-missing",),
     checks="libraries that custom ops need",
@@ -91,5 +86,4 @@ RULE = Rule(
         needed libmine.so.1 /home/u/libmine.so.1 by RUNPATH
         needed libcuda.so.1
     """,
-    references=("https://man7.org/linux/man-pages/man8/ld.so.8.html",),
 )

@@ -64,12 +64,7 @@ def _findings(environment: Environment) -> Iterator[Finding]:
 
 
 RULE = Rule(
-    name="op-libstdcxx-too-new",
-    subject=Environment,
-    title="A custom op was built with a newer compiler than the C++ runtime supports",
-    match=_match,
-    page=__doc__ or "",
-    severity="error",
+    _match,
     needs=("ops", "libraries"),
     beats=("env-libstdcxx-too-old", "env-library-shadowed"),
     checks="the compiler of custom ops",
@@ -87,5 +82,4 @@ RULE = Rule(
         library /usr/lib/libstdc++.so.6
         defines GLIBCXX_3.4.30
     """,
-    references=("https://gcc.gnu.org/onlinedocs/libstdc++/manual/abi.html",),
 )

@@ -53,11 +53,7 @@ def _finding(one: CodeDefect) -> Finding:
 
 
 RULE = Rule(
-    name="op-lock-order",
-    subject=Environment,
-    title="A custom op locks two mutexes in both orders",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     severity="warning",
     needs=("code",),
     checks="order of locks",
@@ -67,5 +63,4 @@ RULE = Rule(
     miss="""
         defect op-kernel-state member FooOp::Compute member=calls_ type=int
     """,
-    references=("https://en.cppreference.com/w/cpp/thread/scoped_lock",),
 )

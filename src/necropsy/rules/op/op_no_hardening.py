@@ -62,11 +62,7 @@ def _findings(environment: Environment) -> Iterator[Finding]:
 
 
 RULE = Rule(
-    name="op-no-hardening",
-    subject=Environment,
-    title="A custom op was built without protection against memory errors",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     severity="note",
     needs=("ops",),
     checks="how custom ops were hardened",
@@ -77,5 +73,4 @@ RULE = Rule(
     miss="""
         op /home/u/op.so
     """,
-    references=("https://gcc.gnu.org/onlinedocs/gcc/Instrumentation-Options.html",),
 )

@@ -48,11 +48,7 @@ def _finding(one: CodeDefect) -> Finding:
 
 
 RULE = Rule(
-    name="op-no-shape-function",
-    subject=Environment,
-    title="A custom op has no shape function",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     severity="note",
     needs=("code",),
     checks="shape functions",
@@ -62,5 +58,4 @@ RULE = Rule(
     miss="""
         defect op-shape-function-weak unknown Foo op=Foo outputs=y
     """,
-    references=("https://www.tensorflow.org/guide/create_op#shape_functions_in_c",),
 )

@@ -61,11 +61,8 @@ def _finding(one: CodeDefect) -> Finding:
 
 
 RULE = Rule(
-    name="op-null-input",
-    subject=Environment,
+    _match,
     title="A custom op dereferences a pointer that may be null",
-    match=_match,
-    page=__doc__ or "",
     severity="warning",
     needs=("code",),
     checks="failed lookups",
@@ -75,5 +72,4 @@ RULE = Rule(
     miss="""
         defect op-status-ignored call FooOp::Compute call=Lookup variable=
     """,
-    references=("https://www.tensorflow.org/guide/create_op",),
 )

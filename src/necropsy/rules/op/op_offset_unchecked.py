@@ -50,11 +50,8 @@ def _finding(one: CodeDefect) -> Finding:
 
 
 RULE = Rule(
-    name="op-offset-unchecked",
-    subject=Environment,
+    _match,
     title="A custom op does not check row splits or offsets",
-    match=_match,
-    page=__doc__ or "",
     severity="warning",
     needs=("code",),
     checks="offsets from tensors",
@@ -64,5 +61,4 @@ RULE = Rule(
     miss="""
         defect op-index-unchecked high FooOp::Compute buffer=table index=row size=rows witness=
     """,
-    references=("https://www.tensorflow.org/guide/ragged_tensor",),
 )

@@ -60,11 +60,8 @@ def _finding(one: CodeDefect) -> Finding:
 
 
 RULE = Rule(
-    name="op-output-unset",
-    subject=Environment,
+    _match,
     title="A path through Compute leaves an output of the op unset",
-    match=_match,
-    page=__doc__ or "",
     severity="warning",
     needs=("code",),
     checks="outputs",
@@ -74,5 +71,4 @@ RULE = Rule(
     miss="""
         defect op-done-not-called return FooOp::ComputeAsync done=done macro=
     """,
-    references=("https://www.tensorflow.org/guide/create_op",),
 )

@@ -31,7 +31,7 @@ from __future__ import annotations
 
 from necropsy.model import Environment, Fix, SourceUse
 from necropsy.rule import Finding, Rule, several
-from necropsy.rules.sources import found, place, uses
+from necropsy.rules.defects import found_use, place_of_use, uses
 
 
 def _match(environment: Environment) -> Finding | None:
@@ -40,26 +40,22 @@ def _match(environment: Environment) -> Finding | None:
 
 def _finding(one: SourceUse) -> Finding:
     if one.detail == "not kept alive":
-        return found(
+        return found_use(
             one,
-            summary=f"{place(one)} gives `{one.name}` a callback that nothing keeps alive: it is freed after the call.",
+            summary=f"{place_of_use(one)} gives `{one.name}` a callback that nothing keeps alive: it is freed after the call.",
             confidence="likely",
             fixes=(Fix(text="Keep the callback in a variable that lives as long as the library may call it."),),
         )
-    return found(
+    return found_use(
         one,
-        summary=f"{place(one)} uses what `{one.name}` returns as a pointer, but its restype is not set: half of it is lost.",
+        summary=f"{place_of_use(one)} uses what `{one.name}` returns as a pointer, but its restype is not set: half of it is lost.",
         confidence="likely",
         fixes=(Fix(text=f"Before the call: `{one.name}.restype = ctypes.c_void_p`."),),
     )
 
 
 RULE = Rule(
-    name="op-python-ctypes",
-    subject=Environment,
-    title="A call through ctypes loses half of a pointer, or lets a callback be freed",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     severity="warning",
     needs=("uses",),
     checks="calls through ctypes",
@@ -69,5 +65,4 @@ RULE = Rule(
     miss="""
         use recursion-limit sys.setrecursionlimit value=1000 stack=8388608
     """,
-    references=("https://docs.python.org/3/library/ctypes.html#return-types",),
 )

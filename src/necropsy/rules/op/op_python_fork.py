@@ -31,14 +31,14 @@ from __future__ import annotations
 
 from necropsy.model import Environment, Fix
 from necropsy.rule import Finding, Rule, several
-from necropsy.rules.sources import found, place, uses
+from necropsy.rules.defects import found_use, place_of_use, uses
 
 
 def _match(environment: Environment) -> Finding | None:
     return several(
-        found(
+        found_use(
             one,
-            summary=f"{place(one)} starts processes with `{one.name}` after TensorFlow was used: its threads and locks do "
+            summary=f"{place_of_use(one)} starts processes with `{one.name}` after TensorFlow was used: its threads and locks do "
             "not survive a fork.",
             confidence="likely",
             fixes=(Fix(text='Use `multiprocessing.get_context("spawn")`, or start the processes before TensorFlow.'),),
@@ -48,11 +48,7 @@ def _match(environment: Environment) -> Finding | None:
 
 
 RULE = Rule(
-    name="op-python-fork",
-    subject=Environment,
-    title="Processes are forked after TensorFlow has started its threads",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     severity="warning",
     needs=("uses",),
     checks="forks",
@@ -62,5 +58,4 @@ RULE = Rule(
     miss="""
         use recursion-limit sys.setrecursionlimit value=1000 stack=8388608
     """,
-    references=("https://docs.python.org/3/library/multiprocessing.html#contexts-and-start-methods",),
 )

@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from necropsy.model import Environment, Fix, SourceUse
 from necropsy.rule import Finding, Rule, several
-from necropsy.rules.sources import found, place, uses
+from necropsy.rules.defects import found_use, place_of_use, uses
 
 
 def _match(environment: Environment) -> Finding | None:
@@ -41,15 +41,15 @@ def _match(environment: Environment) -> Finding | None:
 
 def _finding(one: SourceUse) -> Finding:
     if one.detail == "calls itself":
-        return found(
+        return found_use(
             one,
-            summary=f"{place(one)}: TensorFlow calls `{one.name}` on a thread of its own, and it calls itself.",
+            summary=f"{place_of_use(one)}: TensorFlow calls `{one.name}` on a thread of its own, and it calls itself.",
             confidence="possible",
             fixes=(Fix(text=f"Write `{one.name}` as a loop with a list as its stack."),),
         )
-    return found(
+    return found_use(
         one,
-        summary=f"{place(one)}: TensorFlow calls `{one.name}` on several threads, and it changes a shared variable without "
+        summary=f"{place_of_use(one)}: TensorFlow calls `{one.name}` on several threads, and it changes a shared variable without "
         "a lock.",
         confidence="likely",
         fixes=(Fix(text="Hold a threading.Lock while the variable is changed, or return the value instead."),),
@@ -57,11 +57,8 @@ def _finding(one: SourceUse) -> Finding:
 
 
 RULE = Rule(
-    name="op-python-py-function",
-    subject=Environment,
+    _match,
     title="A function that TensorFlow calls on its own threads recurses, or changes shared state",
-    match=_match,
-    page=__doc__ or "",
     severity="warning",
     needs=("uses",),
     checks="functions that TensorFlow calls back",
@@ -71,5 +68,4 @@ RULE = Rule(
     miss="""
         use recursion-limit sys.setrecursionlimit value=1000 stack=8388608
     """,
-    references=("https://www.tensorflow.org/api_docs/python/tf/py_function",),
 )

@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from necropsy.model import Environment, Evidence, Fix, SourceUse
 from necropsy.rule import Finding, Rule, several
-from necropsy.rules.sources import found, place, uses
+from necropsy.rules.defects import found_use, place_of_use, uses
 
 BYTES_PER_LEVEL = 500
 """Measured with CPython 3.11 on x86-64: 497 through ``repr``, 625 through ``map``, 737 through ``__getattr__``."""
@@ -58,9 +58,9 @@ def _finding(one: SourceUse, limit: int, stack: int) -> Finding:
             f"Run the deep part on a thread with {needed >> 20} MiB of stack (threading.stack_size), or keep the limit "
             "at 10,000."
         )
-    return found(
+    return found_use(
         one,
-        summary=f"{place(one)} sets the recursion limit to {limit:,}. {stack:,} bytes of stack hold some "
+        summary=f"{place_of_use(one)} sets the recursion limit to {limit:,}. {stack:,} bytes of stack hold some "
         f"{stack // BYTES_PER_LEVEL:,} levels that go through C code.",
         confidence="likely",
         evidence=(Evidence(claim="a level takes at least", seen=f"{BYTES_PER_LEVEL} bytes", where="CPython 3.11"),),
@@ -69,11 +69,7 @@ def _finding(one: SourceUse, limit: int, stack: int) -> Finding:
 
 
 RULE = Rule(
-    name="op-python-recursion-limit",
-    subject=Environment,
-    title="A recursion limit lets Python go deeper than the stack holds",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     severity="warning",
     needs=("uses",),
     checks="recursion limits",
@@ -83,5 +79,4 @@ RULE = Rule(
     miss="""
         use recursion-limit sys.setrecursionlimit value=10000 stack=8388608
     """,
-    references=("https://docs.python.org/3/library/sys.html#sys.setrecursionlimit",),
 )

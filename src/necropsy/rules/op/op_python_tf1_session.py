@@ -31,14 +31,14 @@ from __future__ import annotations
 
 from necropsy.model import Environment, Fix
 from necropsy.rule import Finding, Rule, several
-from necropsy.rules.sources import found, place, uses
+from necropsy.rules.defects import found_use, place_of_use, uses
 
 
 def _match(environment: Environment) -> Finding | None:
     return several(
-        found(
+        found_use(
             one,
-            summary=f"{place(one)} uses `{one.name}`, which TensorFlow 2 does not have.",
+            summary=f"{place_of_use(one)} uses `{one.name}`, which TensorFlow 2 does not have.",
             confidence="likely",
             fixes=(
                 Fix(text="Write `import tensorflow.compat.v1 as tf` and `tf.disable_v2_behavior()`, or rewrite it."),
@@ -49,11 +49,7 @@ def _match(environment: Environment) -> Finding | None:
 
 
 RULE = Rule(
-    name="op-python-tf1-session",
-    subject=Environment,
-    title="Code for TensorFlow 1 that TensorFlow 2 does not have",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     severity="warning",
     needs=("uses",),
     checks="names of TensorFlow 1",
@@ -63,5 +59,4 @@ RULE = Rule(
     miss="""
         use recursion-limit sys.setrecursionlimit value=1000 stack=8388608
     """,
-    references=("https://www.tensorflow.org/guide/migrate",),
 )

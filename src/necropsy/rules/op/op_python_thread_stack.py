@@ -31,7 +31,7 @@ from __future__ import annotations
 
 from necropsy.model import Environment, Fix
 from necropsy.rule import Finding, Rule, several
-from necropsy.rules.sources import found, place, uses
+from necropsy.rules.defects import found_use, place_of_use, uses
 
 ENOUGH = 1 << 20
 """Bytes. musl's default of 128 KiB and macOS' of 512 KiB for threads are known to be too small for numeric libraries."""
@@ -39,9 +39,9 @@ ENOUGH = 1 << 20
 
 def _match(environment: Environment) -> Finding | None:
     return several(
-        found(
+        found_use(
             one,
-            summary=f"{place(one)} gives threads {one.value:,} bytes of stack, and {one.detail} is imported, which is "
+            summary=f"{place_of_use(one)} gives threads {one.value:,} bytes of stack, and {one.detail} is imported, which is "
             "built for 8 MiB.",
             confidence="likely",
             fixes=(Fix(text="Remove the call, or write `threading.stack_size(8 * 1024 * 1024)`."),),
@@ -52,11 +52,8 @@ def _match(environment: Environment) -> Finding | None:
 
 
 RULE = Rule(
-    name="op-python-thread-stack",
-    subject=Environment,
+    _match,
     title="Threads get a stack that is too small for native code",
-    match=_match,
-    page=__doc__ or "",
     severity="warning",
     needs=("uses",),
     checks="stacks of threads",
@@ -66,5 +63,4 @@ RULE = Rule(
     miss="""
         use thread-stack threading.stack_size value=67108864 detail=tensorflow
     """,
-    references=("https://docs.python.org/3/library/threading.html#threading.stack_size",),
 )

@@ -60,11 +60,8 @@ def _finding(one: CodeDefect) -> Finding:
 
 
 RULE = Rule(
-    name="op-rank-unchecked",
-    subject=Environment,
+    _match,
     title="A custom op does not check the rank of a tensor",
-    match=_match,
-    page=__doc__ or "",
     severity="warning",
     needs=("code",),
     checks="ranks of tensors",
@@ -74,5 +71,4 @@ RULE = Rule(
     miss="""
         defect op-index-unchecked high FooOp::Compute buffer=table index=row size=rows witness=
     """,
-    references=("https://www.tensorflow.org/guide/create_op",),
 )

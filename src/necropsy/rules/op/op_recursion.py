@@ -72,7 +72,7 @@ def _in_source(one: CodeDefect) -> Finding:
 
 
 def _findings(binary: Binary) -> Iterator[Finding]:
-    """One for each circle below a kernel. In a library that is no op many are, and most of them stay shallow."""
+    """One for each cycle below a kernel; other libraries have many, mostly shallow ones."""
     cycles = list(_by_function(binary.cycles or ()))
     if any(path.is_kernel for path in binary.paths or ()):
         yield from (_finding(binary, one) for one in cycles)
@@ -81,7 +81,7 @@ def _findings(binary: Binary) -> Iterator[Finding]:
 
 
 def _by_function(cycles: tuple[CallCycle, ...]) -> Iterator[CallCycle]:
-    """One of each set of functions: templates and parts of one function share a name."""
+    """One for each set of functions: templates and parts of a function share a name."""
     seen = set()
     for one in cycles:
         names = frozenset(each.function for each in one.frames)
@@ -144,11 +144,7 @@ def _advice(name: str, levels: int) -> str:
 
 
 RULE = Rule(
-    name="op-recursion",
-    subject=Environment,
-    title="A custom op has functions that call themselves",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     severity="warning",
     needs=("binaries or code",),
     beats=("op-stack-depth",),
@@ -163,5 +159,4 @@ RULE = Rule(
         binary /home/u/op.so 8388608
         path 4096 Op::Compute 48 helper 4048
     """,
-    references=("https://clang.llvm.org/extra/clang-tidy/checks/misc/no-recursion.html",),
 )

@@ -59,11 +59,8 @@ def _finding(one: CodeDefect) -> Finding:
 
 
 RULE = Rule(
-    name="op-recursive-destructor",
-    subject=Environment,
+    _match,
     title="The destructor of a type in a custom op calls itself",
-    match=_match,
-    page=__doc__ or "",
     severity="warning",
     needs=("code",),
     checks="destructors",
@@ -73,5 +70,4 @@ RULE = Rule(
     miss="""
         defect op-recursion data Depth bytes=64 levels=131072 through= depends=node->next
     """,
-    references=("https://isocpp.github.io/CppCoreGuidelines/CppCoreGuidelines#rc-five",),
 )

@@ -53,11 +53,8 @@ def _finding(one: CodeDefect) -> Finding:
 
 
 RULE = Rule(
-    name="op-requires-in-lambda",
-    subject=Environment,
+    _match,
     title="OP_REQUIRES in a lambda does not stop the kernel",
-    match=_match,
-    page=__doc__ or "",
     severity="warning",
     needs=("code",),
     checks="OP_REQUIRES in lambdas",
@@ -67,5 +64,4 @@ RULE = Rule(
     miss="""
         defect op-status-ignored call FooOp::Compute call=allocate_output variable=
     """,
-    references=("https://www.tensorflow.org/guide/create_op#conditional_checks_and_validation",),
 )

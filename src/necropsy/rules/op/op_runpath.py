@@ -86,11 +86,7 @@ def _finding(one: Library, bad: list[tuple[str, str]]) -> Finding:
 
 
 RULE = Rule(
-    name="op-runpath",
-    subject=Environment,
-    title="A custom op searches for libraries in a folder of the build machine",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     severity="warning",
     needs=("ops", "libraries"),
     checks="search paths of custom ops",
@@ -102,5 +98,4 @@ RULE = Rule(
         op /home/u/op.so
         runpath $ORIGIN
     """,
-    references=("https://man7.org/linux/man-pages/man8/ld.so.8.html",),
 )

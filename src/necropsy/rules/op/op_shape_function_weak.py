@@ -50,11 +50,7 @@ def _finding(one: CodeDefect) -> Finding:
 
 
 RULE = Rule(
-    name="op-shape-function-weak",
-    subject=Environment,
-    title="The shape function of a custom op says nothing of its outputs",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     severity="note",
     needs=("code",),
     checks="shape functions",
@@ -64,5 +60,4 @@ RULE = Rule(
     miss="""
         defect op-no-shape-function none Foo op=Foo outputs=y
     """,
-    references=("https://www.tensorflow.org/guide/create_op#shape_functions_in_c",),
 )

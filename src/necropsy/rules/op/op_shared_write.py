@@ -59,11 +59,7 @@ def _finding(one: CodeDefect) -> Finding:
 
 
 RULE = Rule(
-    name="op-shared-write",
-    subject=Environment,
-    title="Several threads of a custom op write to the same location",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     severity="warning",
     needs=("code",),
     checks="writes of shards",
@@ -73,5 +69,4 @@ RULE = Rule(
     miss="""
         defect op-kernel-state member FooOp::Compute member=calls_ type=int
     """,
-    references=("https://clang.llvm.org/docs/ThreadSanitizer.html",),
 )

@@ -49,11 +49,8 @@ def _finding(one: CodeDefect) -> Finding:
 
 
 RULE = Rule(
-    name="op-size-overflow",
-    subject=Environment,
+    _match,
     title="A custom op computes a size in 32 bits",
-    match=_match,
-    page=__doc__ or "",
     severity="warning",
     needs=("code",),
     checks="products in 32 bits",
@@ -63,5 +60,4 @@ RULE = Rule(
     miss="""
         defect op-division-unchecked divisor FooOp::Compute divisor=rows witness=
     """,
-    references=("https://clang.llvm.org/docs/UndefinedBehaviorSanitizer.html",),
 )

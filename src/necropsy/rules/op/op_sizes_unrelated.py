@@ -48,11 +48,8 @@ def _finding(one: CodeDefect) -> Finding:
 
 
 RULE = Rule(
-    name="op-sizes-unrelated",
-    subject=Environment,
+    _match,
     title="A custom op takes two inputs to have the same size",
-    match=_match,
-    page=__doc__ or "",
     severity="warning",
     needs=("code",),
     checks="sizes of different inputs",
@@ -62,5 +59,4 @@ RULE = Rule(
     miss="""
         defect op-element-unchecked high FooOp::Compute buffer=factors index=0 size=0 witness=
     """,
-    references=("https://www.tensorflow.org/guide/create_op",),
 )

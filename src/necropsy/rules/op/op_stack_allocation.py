@@ -55,11 +55,7 @@ def _finding(one: CodeDefect) -> Finding:
 
 
 RULE = Rule(
-    name="op-stack-allocation",
-    subject=Environment,
-    title="A custom op takes memory from the stack whose amount the data decides",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     severity="warning",
     needs=("code",),
     checks="arrays of variable length",
@@ -69,5 +65,4 @@ RULE = Rule(
     miss="""
         defect op-large-frame locals Op::Compute bytes=40000000 largest=40000000 variables=table type=float[10000000]
     """,
-    references=("https://gcc.gnu.org/onlinedocs/gcc/Variable-Length.html",),
 )

@@ -89,11 +89,7 @@ def _finding(binary: Binary, one: CallPath) -> Finding:
 
 
 RULE = Rule(
-    name="op-stack-depth",
-    subject=Environment,
-    title="The deepest path of calls in a custom op takes more than the stack has",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     severity="warning",
     needs=("binaries or code",),
     checks="depth of calls",
@@ -106,5 +102,4 @@ RULE = Rule(
         binary /home/u/op.so 8388608
         path 2100000 Op::Compute 48 first 1049976 second 1049976
     """,
-    references=("https://gcc.gnu.org/onlinedocs/gcc/Developer-Options.html#index-fstack-usage",),
 )

@@ -55,11 +55,7 @@ def _finding(one: CodeDefect) -> Finding:
 
 
 RULE = Rule(
-    name="op-status-ignored",
-    subject=Environment,
-    title="A custom op throws away the Status of a call that can fail",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     severity="warning",
     needs=("code",),
     checks="ignored statuses",
@@ -69,5 +65,4 @@ RULE = Rule(
     miss="""
         defect op-requires-in-lambda lambda "lambda in FooOp::Compute" macro=OP_REQUIRES outer=FooOp::Compute after=done();
     """,
-    references=("https://abseil.io/docs/cpp/guides/status",),
 )

@@ -60,11 +60,8 @@ def _finding(one: CodeDefect) -> Finding:
 
 
 RULE = Rule(
-    name="op-string-overflow",
-    subject=Environment,
+    _match,
     title="A custom op writes a string into an array that may be too small",
-    match=_match,
-    page=__doc__ or "",
     severity="warning",
     needs=("code",),
     checks="sprintf and strcpy",
@@ -74,5 +71,4 @@ RULE = Rule(
     miss="""
         defect op-stack-allocation alloca FooOp::Compute variable= size=n element=1 fit=8388608
     """,
-    references=("https://man7.org/linux/man-pages/man3/sprintf.3.html",),
 )

@@ -56,11 +56,7 @@ def _findings(environment: Environment) -> Iterator[Finding]:
 
 
 RULE = Rule(
-    name="op-text-relocations",
-    subject=Environment,
-    title="A custom op changes its own code when it is loaded",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     severity="note",
     needs=("ops",),
     checks="relocations in the code of custom ops",
@@ -71,5 +67,4 @@ RULE = Rule(
     miss="""
         op /home/u/op.so
     """,
-    references=("https://sourceware.org/binutils/docs/ld/Options.html",),
 )

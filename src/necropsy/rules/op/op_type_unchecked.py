@@ -57,12 +57,7 @@ def _finding(one: CodeDefect) -> Finding:
 
 
 RULE = Rule(
-    name="op-type-unchecked",
-    subject=Environment,
-    title="A custom op reads a tensor as another type than its registration allows",
-    match=_match,
-    page=__doc__ or "",
-    severity="error",
+    _match,
     needs=("code",),
     checks="types of tensors",
     hit="""
@@ -71,5 +66,4 @@ RULE = Rule(
     miss="""
         defect op-check-on-input check FooOp::Compute macro=CHECK condition=n>0
     """,
-    references=("https://www.tensorflow.org/guide/create_op#polymorphism",),
 )

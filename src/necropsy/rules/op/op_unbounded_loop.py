@@ -53,11 +53,7 @@ def _finding(one: CodeDefect) -> Finding:
 
 
 RULE = Rule(
-    name="op-unbounded-loop",
-    subject=Environment,
-    title="A loop in a custom op may never end",
-    match=_match,
-    page=__doc__ or "",
+    _match,
     severity="note",
     needs=("code",),
     checks="loops",
@@ -67,5 +63,4 @@ RULE = Rule(
     miss="""
         defect op-recursion data Depth bytes=64 levels=131072 through= depends=node->next
     """,
-    references=("https://en.cppreference.com/w/cpp/numeric/math/isfinite",),
 )

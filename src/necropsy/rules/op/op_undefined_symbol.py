@@ -67,12 +67,7 @@ def _findings(environment: Environment) -> Iterator[Finding]:
 
 
 RULE = Rule(
-    name="op-undefined-symbol",
-    subject=Environment,
-    title="A custom op's library needs a symbol that nothing has",
-    match=_match,
-    page=__doc__ or "",
-    severity="error",
+    _match,
     needs=("ops",),
     beats=("env-symbol-missing",),
     checks="symbols that custom ops need",
@@ -84,5 +79,4 @@ RULE = Rule(
         op /home/u/op.so
         op-lacks _ZN10tensorflow8OpKernel11TraceStringB5cxx11ERKNS_15OpKernelContextEb
     """,
-    references=("https://man7.org/linux/man-pages/man8/ld.so.8.html",),
 )

@@ -25,12 +25,7 @@ _APPORTS_CORE = b"CoreDump: base64"
 
 
 def head(file: IO[bytes], size: int) -> bytes:
-    """The first bytes of what is packed in ``file``; empty where that is damaged.
-
-    Raises:
-        InputError: it is not packed in a way that can be read here.
-
-    """
+    """The first bytes of what is packed in ``file``; empty where damaged. Raises InputError for unknown packing."""
     with tempfile.TemporaryFile() as out:
         unpack(file, out, most=size)
         out.seek(0)
@@ -38,13 +33,9 @@ def head(file: IO[bytes], size: int) -> bytes:
 
 
 def unpack(file: IO[bytes], out: IO[bytes], most: int | None = None) -> None:
-    """Write what is packed in ``file`` to ``out``; what comes after a damage is lost, what came before it is not.
+    """Unpack ``file`` to ``out``, at most about ``most`` bytes, up to any damage.
 
-    ``most``: stop after about so many bytes.
-
-    Raises:
-        InputError: it is not packed in a way that can be read here, or nothing of it can be read.
-
+    Raises InputError where the packing is unknown, or nothing can be read.
     """
     magic = file.read(16)
     file.seek(0)
@@ -125,10 +116,7 @@ def _put(piece: bytes, out: IO[bytes], total: int) -> None:
 
 
 def _apport(file: IO[bytes], out: IO[bytes], most: int | None) -> None:
-    """``/var/crash/*.crash``: a field ``CoreDump``, each of its lines a piece of one gzip stream in base64.
-
-    Written by ``ProblemReport.write`` of apport's problem_report.py.
-    """
+    """``/var/crash/*.crash``: ``CoreDump``, one gzip stream in base64 lines (apport's ``ProblemReport.write``)."""
     unpacking, inside, total = zlib.decompressobj(31), False, 0
     while line := file.readline(_PIECE * 8):
         if not line.startswith(b" "):

@@ -65,7 +65,7 @@ class CoreMemory(Memory):
         return bytes(self._mapped[one.path][offset : offset + size])
 
     def _first(self, one: MapEntry) -> MapEntry:
-        """The mapping of the beginning of the same file, as near below as can be."""
+        """The nearest mapping below of the same file's beginning."""
         below: MapEntry | None = one
         while below is not None and below.path == one.path and below.offset:
             below = self._maps.below(below.low)
@@ -102,7 +102,7 @@ class CoreMemory(Memory):
         return elf
 
     def _build_id(self, first: MapEntry) -> str | None:
-        """By the copy of the file's beginning that the core holds."""
+        """By the core's copy of the file's beginning."""
         try:
             return ElfFile(self.brought(first.low, PAGE)).build_id()
         except InputError:

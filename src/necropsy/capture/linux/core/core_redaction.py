@@ -9,10 +9,10 @@ from itertools import takewhile
 from pathlib import Path
 
 from necropsy import redact
-from necropsy.capture.process.environment_names import is_harmless
 from necropsy.capture.process.memory import Memory
 from necropsy.capture.process.secret_bytes import SecretBytes, heard, literals
 from necropsy.formats.literal_search import Finder, passing_finder
+from necropsy.secrets.names import is_harmless
 
 _ARG_START = 47
 """Fields 48 to 51 of ``/proc/PID/stat`` (proc(5)): where arguments and environment begin and end."""
@@ -65,7 +65,7 @@ class Hidden:
 
 
 def hidden(pid: int, memory: Memory) -> Hidden:
-    """Of the process's own strings.
+    """Replacements in the process's own strings.
 
     Of the environment only the values of variables known to be harmless stay, of the arguments what does not look like
     a secret.
@@ -92,7 +92,6 @@ def arguments(pid: int) -> str:
 
 
 def _with(address: int, data: bytes, secrets: Sequence[tuple[int, bytes]]) -> bytes:
-    """``data``, which lies at ``address``, with the replacements that fall into it."""
     end = address + len(data)
     if not any(at < end and at + len(text) > address for at, text in secrets):
         return data
@@ -124,7 +123,7 @@ def _strings(memory: Memory, low: int, high: int) -> Iterator[tuple[int, bytes]]
 
 
 def _environment(memory: Memory, low: int, high: int) -> tuple[list[tuple[int, bytes]], list[bytes]]:
-    """Where which values are replaced, and those among them that look like secrets."""
+    """Replaced values and their places, and those among them that look like secrets."""
     places, secrets = [], []
     for at, one in _strings(memory, low, high):
         name, _, value = one.partition(b"=")
@@ -138,7 +137,7 @@ def _environment(memory: Memory, low: int, high: int) -> tuple[list[tuple[int, b
 
 
 def _arguments(memory: Memory, low: int, high: int) -> tuple[list[tuple[int, bytes]], list[bytes]]:
-    """Where which words are replaced, and what of them is secret."""
+    """Replaced words and their places, and what of them is secret."""
     places, secrets = [], []
     words = list(_strings(memory, low, high))
     texts = [word.decode("utf-8", "surrogateescape") for _, word in words]

@@ -12,11 +12,11 @@ from necropsy.capture.linux.inspect.interpreter import LinuxFrameReader
 from necropsy.capture.linux.inspect.memory_map import MapEntry, MemoryMap
 from necropsy.capture.linux.inspect.modules import MappedFiles
 from necropsy.capture.process import python_stacks
-from necropsy.capture.process.environment_names import is_harmless
 from necropsy.capture.process.owning_package import package_of
 from necropsy.capture.process.registers import Registers
 from necropsy.formats.elf_core_reader import CoreDump, Load
 from necropsy.model import Environment, Fault, Wait
+from necropsy.secrets.names import is_harmless
 
 _AT_ENTRY, _AT_RANDOM, _AT_EXECFN, _AT_SYSINFO_EHDR = 9, 25, 31, 33
 _LONGEST_STRINGS = 2 << 20

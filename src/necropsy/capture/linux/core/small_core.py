@@ -1,8 +1,8 @@
 """The small core of a death: what a debugger needs to show the same stacks, and the memory that evidence was read from.
 
-A megabyte as stored, not 261. It holds the registers, the used part of every stack, the list of libraries, the kernel's
-own library, and the pages that were read for evidence. What can be read from the mapped files is left out, so is the
-heap. The strings of the environment and the arguments that lie above the first frame are masked.
+A megabyte as stored, not 261: registers, the used part of every stack, the list of libraries, the kernel's own library,
+and the pages that were read for evidence. The heap, and what can be read from the mapped files, is left out. The
+strings of the environment and the arguments above the first frame are masked.
 """
 
 from __future__ import annotations
@@ -63,15 +63,9 @@ class Kept:
 
 
 def write(death: CrashContext, target: Target, files: MappedFiles, kept: Kept) -> str | None:
-    """Write the core of a stopped process to ``death.core``, in gzip.
+    """Write the core of a stopped process to ``death.core``, in gzip; what had to be left out of it, if anything.
 
-    Returns:
-        What had to be left out of it, if anything.
-
-    Raises:
-        OSError: the process is gone, or the file cannot be written.
-        ValueError: more mappings than a core can hold.
-
+    Raises OSError where the process is gone, or the file cannot be written, and ValueError for too many mappings.
     """
     if death.core is None:
         return None
@@ -102,7 +96,6 @@ def write(death: CrashContext, target: Target, files: MappedFiles, kept: Kept) -
 
 
 def _together(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """The same bytes in pieces that are not small."""
     waiting: list[bytes] = []
     size = 0
     for piece in pieces:
@@ -153,7 +146,7 @@ def _json(value: object) -> bytes:
 
 
 def _of_everything(target: Target, unknown: list[MapEntry]) -> list[tuple[int, int]]:
-    """What was ever used of all that can be written; mappings of which that cannot be told are added to ``unknown``."""
+    """Used pages of all writable mappings; those of which that is not known are added to ``unknown``."""
     found: list[tuple[int, int]] = []
     for one in target.maps:
         if not one.readable or not (one.writable or not one.is_file):
@@ -175,7 +168,7 @@ def _of_everything(target: Target, unknown: list[MapEntry]) -> list[tuple[int, i
 
 
 def _joined(ranges: Iterable[tuple[int, int]], near: int) -> Iterator[tuple[int, int]]:
-    """The same, where gaps of up to ``near`` bytes do not divide them."""
+    """The ranges, joined over gaps of up to ``near`` bytes."""
     before: tuple[int, int] | None = None
     for low, high in ranges:
         if before is not None and low - before[1] <= near:
@@ -266,7 +259,7 @@ def _pages(ranges: Iterable[tuple[int, int]], headers: Iterable[tuple[int, int]]
 def _segments(
     maps: Iterable[MapEntry], kept: Sequence[tuple[int, int]], read: Callable[[int, int], Iterable[bytes]]
 ) -> Iterator[CoreSegment]:
-    """What is kept of every mapping, and what is left to the files: nothing else, it would read as zeros."""
+    """What is kept of every mapping, and what is left to the files: anything else would read as zeros."""
     at = 0
     for one in maps:
         while at < len(kept) and kept[at][1] <= one.low:
@@ -311,8 +304,6 @@ def _cut(
 
 
 def _reader(memory: Memory, hidden: Hidden) -> Callable[[int, int], Iterable[bytes]]:
-    """Reads memory in pieces, with what is to stay secret replaced."""
-
     def read(address: int, size: int) -> Iterator[bytes]:
         end = address + size
         while address < end:

@@ -1,9 +1,17 @@
 /* What Python has done with the threads and processes that were returned to it. */
+#include "births.h"
 #include "exec.h"
 #include "exits.h"
 #include "holding.h"
 #include "ptrace.h"
 #include "signals.h"
+
+/* A thread that runs, and that this thread has seized. */
+EXPORT void necropsy_adopt(int tid)
+{
+    if (!thread_of(&the_loop.table, tid))
+        adopt(&the_loop, tid);
+}
 
 /* Let a thread that was returned go on, with this signal. */
 EXPORT void necropsy_resume(int tid, int signo)

@@ -35,7 +35,7 @@ void let_exit(struct loop *all, ref thread)
     cont(one->tid, 0);
 }
 
-int on_exit(struct loop *all, ref thread, struct event *out)
+int on_exit_stop(struct loop *all, ref thread, struct event *out)
 {
     struct thread *one = &all->table.threads[thread];
     struct process *owner = &all->table.processes[one->process];

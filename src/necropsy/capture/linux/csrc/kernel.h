@@ -23,6 +23,7 @@ enum {
     SYS_getpid = 39,
     SYS_wait4 = 61,
     SYS_kill = 62,
+    SYS_fcntl = 72,
     SYS_ptrace = 101,
     SYS_rt_sigtimedwait = 128,
     SYS_prctl = 157,

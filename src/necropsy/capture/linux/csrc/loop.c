@@ -31,7 +31,8 @@ EXPORT uint64_t necropsy_calls(void)
     return calls_made;
 }
 
-/* `ends`: 1 returns all ends of processes, 2 those by an exit code that is not 0; else it is the command alone. */
+/* `ends`: 1 returns all ends of processes, 2 those by an exit code that is not 0; else it is the command alone.
+ * `root`: 0 where there is no command: who is to be traced comes by necropsy_adopt. */
 EXPORT int necropsy_open(int root, int front, int ends, int members, unsigned run, void *beats, void *deliveries,
                          void *timed_out)
 {
@@ -59,6 +60,8 @@ EXPORT int necropsy_open(int root, int front, int ends, int members, unsigned ru
     all->deliveries = deliveries;
     all->timed_out = timed_out;
     open_waking(all);
+    if (!root)
+        return 0;
     ref process = start_process(all, root);
     return process && add_thread(&all->table, process, root) ? 0 : -1;
 }

@@ -89,7 +89,7 @@ int on_stop(struct loop *all, int tid, int status, int consumed, struct event *o
             cont(tid, 0);
         return 0;
     case EVENT_EXIT:
-        return on_exit(all, thread, out);
+        return on_exit_stop(all, thread, out);
     default:
         cont(tid, 0);
         return 0;

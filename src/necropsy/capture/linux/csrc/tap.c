@@ -4,23 +4,16 @@
  * is written here alone. A tap can be killed between any two lines: its successor finds in `notice` the write that has
  * not been answered, and in `number` and `begin` where its bytes belong, so it repeats the copy in the same place.
  */
-#include "kernel.h"
+#include "ring.h"
 
 enum {
     MOST = 64 * 1024, /* of one buffer, its last bytes */
     VECTORS = 64,
-    NOTICE = 1024,
-    DATA = 4096
+    NOTICE = 1024
 };
 
 static const unsigned long RECEIVE = 0xC0502100, SEND = 0xC0182101, SET_FLAGS = 0x40082104;
-enum { POLLIN = 1, CONTINUE = 1, SYNC_WAKE_UP = 1, WRITEV = 20 };
-
-struct ring {
-    volatile uint64_t total;
-    volatile uint32_t busy, missed;
-    volatile uint64_t last, begin, number;
-};
+enum { CONTINUE = 1, SYNC_WAKE_UP = 1, WRITEV = 20 };
 
 struct notice { /* struct seccomp_notif */
     uint64_t id;
@@ -39,11 +32,6 @@ struct response { /* struct seccomp_notif_resp */
 
 struct piece { /* struct iovec */
     uint64_t base, length;
-};
-
-struct waiting { /* struct pollfd */
-    int32_t descriptor;
-    int16_t wanted, found;
 };
 
 static long read_memory(uint32_t tid, const struct piece *here, long many, const struct piece *there, long most)
@@ -104,9 +92,9 @@ static void keep(struct ring *ring, uint64_t size, const struct notice *notice)
     if (many >= 0) {
         uint64_t length = shorten(there, many, size), at = begin % size;
         uint64_t first = length < size - at ? length : size - at;
-        here[0].base = (uint64_t)ring + DATA + at;
+        here[0].base = (uint64_t)ring + RING_DATA + at;
         here[0].length = first;
-        here[1].base = (uint64_t)ring + DATA;
+        here[1].base = (uint64_t)ring + RING_DATA;
         here[1].length = length - first;
         got = length ? read_memory(notice->tid, here, length > first ? 2 : 1, there, many) : 0;
     }

@@ -1,7 +1,11 @@
-"""A stopped, dying process becomes a ``Crash``: every part guarded, whatever fails becomes a ``Gap``."""
+"""Builds the ``Crash`` of a stopped, dying process; a part that fails becomes a ``Gap``.
+
+What only some deaths need (Python's objects, a framework's kernels, last words) is imported where it is used.
+"""
 
 from __future__ import annotations
 
+import re
 import struct
 import time
 from collections.abc import Callable
@@ -11,62 +15,41 @@ import msgspec
 from necropsy.capture.linux.core import small_core
 from necropsy.capture.linux.inspect import (
     fault_mappings,
-    framework_op,
-    library_call,
     library_facts,
     library_versions,
     modules,
-    python_objects,
     registers,
     siginfo,
-    source_lines,
-    unmapped_memory,
 )
-from necropsy.capture.linux.inspect.abort_message import abort_message
+from necropsy.capture.linux.inspect.last_words import LastWordsReader
 from necropsy.capture.linux.inspect.process_memory import ProcessMemory
 from necropsy.capture.linux.inspect.siginfo import SigInfo
-from necropsy.capture.linux.inspect.stack_use import peak_rss, stack_use
 from necropsy.capture.linux.inspect.target import StoppedProcess, Target
 from necropsy.capture.linux.inspect.threads import Crashed, ThreadReader
-from necropsy.capture.linux.stderr import exit_messages, stdio_buffers
 from necropsy.capture.linux.supervise import minimal_crash
 from necropsy.capture.linux.supervise.crash_context import CrashContext
-from necropsy.capture.process import (
-    cpp_exception,
-    fault_instruction,
-    memory_messages,
-    python_stacks,
-    unread_stderr,
-)
-from necropsy.capture.process import exit_message_memory as of_runtimes
-from necropsy.capture.process.code_constants import Code
+from necropsy.capture.process import fault_instruction, python_stacks
 from necropsy.capture.process.guarded import Gaps
 from necropsy.capture.process.memory import RecordingMemory
 from necropsy.capture.process.python_stacks import PythonStackError
 from necropsy.capture.process.registers import Registers
-from necropsy.formats import log
 from necropsy.formats.signal_codes import SI_KERNEL
 from necropsy.model import (
     Address,
     Call,
-    CppException,
     Crash,
     Fault,
     Instruction,
-    LastWords,
-    Message,
     Operation,
     Thread,
 )
 
-__all__ = ["capture", "peak_rss", "read", "stack_use"]
-
 _HANDLERS_STACK = 128 << 10
 """No handler of a fatal signal digs deeper than this before it ends the process."""
-_CHECKS = {"check-failed", "non-ok-status"}
-_TRAPS = frozenset({"ud2", "ud1", "int3"})
-_REPORTING_FRAMES = 40
-"""A CHECK or an exception that nobody caught is reported within so many frames of the abort."""
+_LOWEST = 1 << 16
+"""Nothing is mapped below it, so nothing was unmapped."""
+_FRAMEWORK = re.compile(r"OpKernelContext\*|\b(?:at::_ops|tflite::ops)::")
+"""Functions that name an op of TensorFlow, PyTorch or TensorFlow Lite."""
 
 
 def capture(death: CrashContext) -> Crash:
@@ -112,19 +95,21 @@ def _read(death: CrashContext, gaps: Gaps, target: Target) -> Crash:
             dump.stop()
 
 
-class _Reader:
-    """One death being read; holds what several parts need."""
+def _runs_python(crash: Crash) -> bool:
+    return any(thread.python for thread in crash.threads or ())
 
+
+class _Reader:
     def __init__(
         self, death: CrashContext, gaps: Gaps, target: Target, dump: python_stacks.PythonStacks | None, deadline: float
     ) -> None:
         self.death, self.gaps, self.target, self.dump, self.deadline = death, gaps, target, dump, deadline
         self.maps, self.memory = target.maps, target.memory
         self.seen = RecordingMemory(target.memory)
-        """For what searches for evidence: a capsule keeps the pages."""
+        """For searches for evidence: a capsule keeps the pages."""
         self.tid = death.tid
         self.kernel_call: Call | None = None
-        """What a kernel of the framework was given, by its own memory."""
+        """The inputs of a framework's kernel, by its own memory."""
         self.info, self.registers, self.handled_first = self._choose()
 
     def _choose(self) -> tuple[SigInfo | None, Registers | None, bool]:
@@ -169,10 +154,11 @@ class _Reader:
         )
         threads = self.gaps.part("threads", self.threads.read)
         fault = self.gaps.part("fault", lambda: self._fault(read))
-        last_words = self.gaps.part("abort_message", lambda: abort_message(self.seen, self.files))
+        words = LastWordsReader(death, self.gaps, self.target, self.seen, self.files, crashed, self.threads)
+        last_words = self.gaps.part("abort_message", words.abort_message)
         left = None
         if last_words is None:
-            left = self.gaps.part("last_words", lambda: self._left_behind(threads or (), read))
+            left = self.gaps.part("last_words", lambda: words.left_behind(threads or (), read))
         crash = Crash(
             pid=death.pid,
             fault=fault,
@@ -183,10 +169,10 @@ class _Reader:
             heaps=tuple(one.as_noun() for one in fault_mappings.heaps(self.maps)),
             libraries=self.gaps.part("libraries", lambda: library_versions.versions(self.files)),
             log_tail=death.log_tail,
-            messages=self.gaps.part("messages", lambda: self._messages(last_words, left)),
+            messages=self.gaps.part("messages", lambda: words.messages(last_words, left)),
             abort_message=last_words,
             last_words=left,
-            cpp_exception=self.gaps.part("cpp_exception", self._cpp_exception),
+            cpp_exception=self.gaps.part("cpp_exception", words.cpp_exception),
             operation=self.gaps.part("operation", lambda: self._operation(threads or ())),
             environment=self.gaps.part("environment", lambda: self.target.environment(self.files)),
             limits=self.gaps.part("limits", self.target.limits),
@@ -197,9 +183,7 @@ class _Reader:
         crash = self._extra(crash, self._with_objects)
         crash = self._extra(crash, lambda it: library_facts.added(it, self.files))
         crash = self._extra(crash, lambda it: msgspec.structs.replace(it, operation=self._with_lines(it)))
-        crash = self._extra(
-            crash, lambda it: unmapped_memory.added(it, self.memory, self.maps, self.files, self.threads.pointers)
-        )
+        crash = self._extra(crash, self._with_former)
         if death.core is not None:
             left_out = self.gaps.part("core", lambda: self._keep(read))
             if left_out is not None:
@@ -236,98 +220,35 @@ class _Reader:
         except OSError:
             return None
 
-    # ------------------------------------------------------------ last words
-
-    def _innermost(self, count: int) -> list[str | None]:
-        unwound = self.threads.unwound
-        return [place.function for place in unwound.places.first(count)] if unwound is not None else []
-
-    def _left_behind(self, threads: tuple[Thread, ...], read: Instruction | None) -> LastWords | None:
-        """What code and memory have of the last words, where the program ended itself and stderr was not read."""
-        if self.death.log_tail is not None or not self._ended_itself():
-            return None
-        if self.info is not None and self.info.signal != "SIGABRT" and (read is None or read.mnemonic not in _TRAPS):
-            return None  # the processor refused an instruction that was meant to be executed
-        frames = next((thread.frames for thread in threads if thread.crashed and thread.frames), ())
-        streams = stdio_buffers.streams(self.seen, self.files)
-        stack = self.threads.stacks.get(self.tid)
-        code = Code(self.seen, self.maps, self.files.function)
-        buffers, spans = [one.buffer for one in streams], exit_messages.spans(self.maps)
-        found = unread_stderr.last_words(code, frames, stack, buffers, spans)
-        pending = [(one.name, one.pending) for one in streams]
-        return found or unread_stderr.never_written(pending) or self._of_runtime()
-
-    def _of_runtime(self) -> LastWords | None:
-        until = time.monotonic() + exit_messages.ALONE_S
-        spans = exit_messages.spans(self.maps)
-        text = of_runtimes.words(self.memory, spans, None, lambda: time.monotonic() < until)
-        return LastWords(text=text, where="found in memory, not read from stderr") if text else None
-
-    def _ended_itself(self) -> bool:
-        info = self.info
-        if info is None or info.signal not in {"SIGABRT", "SIGILL", "SIGTRAP"}:
-            return False
-        return info.sender in {None, self.death.pid}
-
-    def _messages(self, abort_message: str | None, words_left: LastWords | None) -> tuple[Message, ...] | None:
-        """What the log says, and what only memory says; None where neither could be seen."""
-        said = self._said(log.scan(self.death.log_tail) if self.death.log_tail else ())
-        kinds = {message.kind for message in said}
-        left = log.scan(abort_message, where="__abort_msg") if abort_message else ()
-        said = (*said, *(message for message in left if message.kind not in kinds))
-        if not said and words_left is not None:
-            found = log.scan(words_left.text, where=f"memory of thread {self.tid}, not read from stderr")
-            # The words of a CHECK are anybody's, unless the code that reports one is at work: see ``_said``.
-            said = tuple(message for message in found if message.kind not in _CHECKS)
-        if said or abort_message or self.death.log_tail is not None:
-            return said
-        self.gaps.add("messages", "what the process wrote was not seen, and it left no message in memory")
-        return None
-
-    def _said(self, said: tuple[Message, ...]) -> tuple[Message, ...]:
-        stack = self.threads.stacks.get(self.tid)
-        aborted = self.info is not None and self.info.signal in {"SIGABRT", "SIGILL", "SIGTRAP"}
-        if stack is None or not aborted or any(message.kind in _CHECKS for message in said):
-            return said
-        if not memory_messages.reports_a_check(self._innermost(_REPORTING_FRAMES)):
-            return said
-        text = memory_messages.check_text(self.seen, self.maps, stack)
-        found = log.scan(text, where=f"memory of thread {self.tid}") if text else ()
-        return (*said, *(message for message in found if message.kind in _CHECKS))
-
-    def _cpp_exception(self) -> CppException | None:
-        stack = self.threads.stacks.get(self.tid)
-        innermost = self._innermost(_REPORTING_FRAMES)
-        if stack is None:
-            return None
-        ended = cpp_exception.is_terminating(iter(innermost)) or (
-            self._ended_itself() and cpp_exception.is_unwinding(iter(innermost))
-        )
-        if not ended and not cpp_exception.is_translating(iter(innermost[:16])):
-            return None
-        return cpp_exception.CppExceptionReader(self.seen, self.maps, self.files).in_flight(stack)
-
     def _operation(self, threads: tuple[Thread, ...]) -> Operation | None:
         own = [thread.python for thread in threads if thread.crashed and thread.python]
         # Work on a pool thread was asked for by the Python thread that waits in the framework, mostly the main one.
         asking = [thread.python for thread in threads if thread.tid == self.death.pid and thread.python]
+        unwound = self.threads.unwound
+        functions = (place.function or "" for place in unwound.distinct()) if unwound is not None else ()
+        if not own and not asking and not any(map(_FRAMEWORK.search, functions)):
+            return None
+        from necropsy.capture.linux.inspect import framework_op
+
         finder = framework_op.Finder(self.seen, self.maps, self.files)
-        found = finder.find(self.threads.unwound, self.threads.kernels, own or asking, own=bool(own))
+        found = finder.find(unwound, self.threads.kernels, own or asking, own=bool(own))
         self.kernel_call = finder.call
         return found
 
     @staticmethod
     def _extra(crash: Crash, step: Callable[[Crash], Crash]) -> Crash:
-        """What ``step`` makes of the crash; as it was where Python's objects are not what they should be."""
+        """What ``step`` makes of the crash; unchanged where Python's objects are not as expected."""
         try:
             return step(crash)
         except (PythonStackError, ArithmeticError, ValueError, LookupError, struct.error, OSError):
             return crash
 
     def _with_source_lines(self, crash: Crash) -> Crash:
-        sources = self.target.sources()
+        sources = self.target.sources() if _runs_python(crash) else None
         if sources is None or crash.threads is None:
             return crash
+        from necropsy.capture.linux.inspect import source_lines
+
         threads = source_lines.added(crash.threads, sources)
         if sources.changed:
             self.gaps.add("source lines", f"changed since the process started: {', '.join(sources.changed[:5])}")
@@ -335,23 +256,44 @@ class _Reader:
         return msgspec.structs.replace(crash, threads=threads, foreign_calls=foreign)
 
     def _with_objects(self, crash: Crash) -> Crash:
+        if not _runs_python(crash):
+            return crash
+        from necropsy.capture.linux.inspect import python_objects
+
         sources = self.target.sources()
         return python_objects.added(crash, self.memory, self.files, self.threads.pointers, sources)
 
     def _with_origins(self, crash: Crash) -> tuple[Thread, ...] | None:
         threads = crash.threads
-        if threads is None:
-            return None
+        if threads is None or not _runs_python(crash):
+            return threads
+        from necropsy.capture.linux.inspect import library_call
+
         return library_call.with_origins(threads, self.memory, self.files, self.threads.pointers, self.deadline)
 
     def _with_lines(self, crash: Crash) -> Operation | None:
+        if crash.operation is None:
+            return None
+        from necropsy.capture.linux.inspect import library_call, source_lines
+
         found = library_call.with_lines(crash, self.memory, self.maps, self.files, self.threads.pointers)
         sources = self.target.sources() if found is not None and found.python else None
         if found is None or sources is None:
             return found
         return msgspec.structs.replace(found, python=source_lines.of_nodes(found.python or (), sources))
 
+    def _with_former(self, crash: Crash) -> Crash:
+        if crash.fault is None or crash.fault.code != "SEGV_MAPERR" or (crash.fault.address or 0) < _LOWEST:
+            return crash
+        from necropsy.capture.linux.inspect import unmapped_memory
+
+        return unmapped_memory.added(crash, self.memory, self.maps, self.files, self.threads.pointers)
+
     def _call(self, crash: Crash) -> Call | None:
+        if crash.operation is None and not _runs_python(crash):
+            return self.kernel_call
+        from necropsy.capture.linux.inspect import library_call
+
         return library_call.of(crash, self.memory, self.files, self.threads.pointers, self.kernel_call)
 
     # ------------------------------------------------------------ fault and instruction

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from necropsy.capture.linux.inspect import library_versions
 from necropsy.capture.linux.inspect.modules import MappedFiles
-from necropsy.capture.process.environment_names import is_harmless
 from necropsy.capture.process.memory import Memory
 from necropsy.capture.process.owning_package import package_of
 from necropsy.model import Environment
+from necropsy.secrets.names import is_harmless
 
 _LIMITS = {
     "Max stack size": "RLIMIT_STACK",

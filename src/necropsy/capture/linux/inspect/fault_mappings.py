@@ -39,7 +39,7 @@ def below(maps: MemoryMap, address: int) -> MapEntry | None:
 def truncated_from(maps: MemoryMap, address: int) -> MapEntry | None:
     """The mapping that a pointer into it would miss like this after a cast to a 32-bit integer and back.
 
-    Only for addresses that look like it: nothing above bit 31, or a sign that was extended from there. What a program
+    Only for addresses with nothing above bit 31, or a sign that was extended from there. Memory that a program
     allocated comes before what was loaded from files, which may fit by chance.
     """
     high, low = address >> _HALF, address & ((1 << _HALF) - 1)
@@ -57,10 +57,7 @@ def _holds(one: MapEntry, low: int) -> bool:
 
 
 def with_mappings(frames: tuple[Frame, ...], maps: MemoryMap) -> tuple[Frame, ...]:
-    """Where no file is mapped, what is: code that was made at run time lies in memory of its own.
-
-    Nothing is said by a core that was cut off before the names of its files: every process has some.
-    """
+    """Name the mappings of code made at run time, which is in no file; not in a core without file names."""
     if not any(one.path is not None and one.path.startswith("/") for one in maps):
         return frames
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from necropsy.capture.linux.inspect.memory_map import MemoryMap
 from necropsy.capture.linux.inspect.modules import MappedFile, MappedFiles
 from necropsy.capture.linux.inspect.op_kernel import IN_KERNEL, IN_MEMORY, Kernel, KernelReader
-from necropsy.capture.process.code_location import CodeLocation
+from necropsy.capture.process.deep_stack import CodeLocation
 from necropsy.capture.process.memory import Memory
-from necropsy.capture.process.native_stack import NativeStack
+from necropsy.capture.process.native_stack import KernelFrame, NativeStack
 from necropsy.capture.process.object_summaries import of_tensor
 from necropsy.model import Call, Frame, Operation
 from necropsy.reproducer import RAW_OPS
@@ -48,24 +47,12 @@ _CALLERS = 12
 _LARGEST_LIBRARY = 256 << 20
 
 
-@dataclass(frozen=True)
-class Found:
-    """A frame of a kernel's ``Compute``: the class, and the memory in which the kernel's address may be, in bytes."""
-
-    kernel: str
-    low: int
-    high: int
-
-
-def kernel_frame(unwound: NativeStack | None) -> Found | None:
-    """The innermost frame of a TensorFlow kernel: ``X::Compute(tensorflow::OpKernelContext*)`` is of the class X.
-
-    XLA's kernels, which make code for their op, have ``Compile`` in its place.
-    """
+def kernel_frame(unwound: NativeStack | None) -> KernelFrame | None:
+    """The innermost ``X::Compute(tensorflow::OpKernelContext*)``, or an XLA kernel's ``Compile``: of class X."""
     return next(_kernel_frames(unwound), None) if unwound is not None else None
 
 
-def _kernel_frames(unwound: NativeStack) -> Iterator[Found]:
+def _kernel_frames(unwound: NativeStack) -> Iterator[KernelFrame]:
     """One of each class, the innermost first."""
     seen: set[str] = set()
     for place in unwound.distinct():
@@ -73,7 +60,7 @@ def _kernel_frames(unwound: NativeStack) -> Iterator[Found]:
         kernel = _class_name(match["kernel"]) if match is not None else None
         if kernel is not None and kernel not in seen and len(seen) < _MOST_KERNELS:
             seen.add(kernel)
-            yield Found(kernel, *_around(unwound, place))
+            yield KernelFrame(kernel, *_around(unwound, place))
 
 
 def _around(unwound: NativeStack, place: CodeLocation) -> tuple[int, int]:
@@ -115,19 +102,15 @@ class Finder:
     def find(
         self,
         crashed: NativeStack | None,
-        others: Iterable[Found],
+        others: Iterable[KernelFrame],
         python: Sequence[Sequence[Frame]],
         *,
         own: bool = True,
     ) -> Operation | None:
         """The operation that the crashed thread ran.
 
-        Args:
-            crashed: the native stack of the crashed thread.
-            others: the kernels of the other threads: one's work may be spread over a pool.
-            python: Python frames of the crashed thread (first), innermost first.
-            own: they are of the crashed thread; otherwise of one that waits for it.
-
+        ``others``: kernels of other threads: one's work may be spread over a pool. ``python``: frames of the crashed
+        thread (``own``; else of one that waits for it) first, innermost first.
         """
         found = list(_kernel_frames(crashed)) if crashed is not None else []
         if not found:
@@ -149,7 +132,7 @@ class Finder:
         how = how or "the kernel's class on the native stack"
         return Operation(op=op, kernel=found[0].kernel, framework="tensorflow", how=how)
 
-    def _of_kernel(self, kernel: Kernel, found: Found) -> Operation:
+    def _of_kernel(self, kernel: Kernel, found: KernelFrame) -> Operation:
         op = _ONEDNN.sub("", kernel.op)
         node = kernel.node if kernel.node != op else None
         given = self._kernels.inputs(kernel, found.low, found.high) or ()
@@ -227,7 +210,7 @@ def _names_in(file: MappedFile) -> set[str]:
 
 
 def _runs_op(frames: Sequence[Frame]) -> bool:
-    """The innermost Python frame is one that does nothing but run an op: its wrapper, or what its wrapper calls."""
+    """The innermost Python frame does nothing but run an op: its wrapper, or what its wrapper calls."""
     inner = frames[1:2] if frames and frames[0].function == "quick_execute" else frames[:1]
     return any(_from_wrapper(frame) is not None for frame in inner)
 

@@ -1,4 +1,4 @@
-"""The lines of Python that put a node into TensorFlow's graph, from the stack trace that the graph keeps of it.
+"""The lines of Python that put a node into TensorFlow's graph, from the stack trace that the graph keeps.
 
 A ``FuncGraph`` of Python points to the ``Graph`` of C++, whose vector of nodes is known by its form: a node's number is
 its place in it. A node points to its ``StackTraceWrapper`` (python/util/tf_stack.cc), which is known by its type
@@ -97,7 +97,7 @@ class NodeReader:
     # ------------------------------------------------------------ the node
 
     def _traces(self, graph: int, node: str, op: str) -> Iterator[int]:
-        """The stack traces of the node in the graph of a ``FuncGraph``: one that was put in line has a prefix there."""
+        """Stack traces of the node in the graph of a ``FuncGraph``; an inlined node has a prefix there."""
         numbers, nodes = self._nodes(graph)
         definition = self._definition(nodes)
         if definition is None:
@@ -112,7 +112,7 @@ class NodeReader:
                 yield from (word for word in words if _TRACE in self._kernels.classes_of(word))
 
     def _nodes(self, graph: int) -> tuple[int, tuple[int, ...]]:
-        """The nodes of a ``FuncGraph``, and where in one its number stands."""
+        """The nodes of a ``FuncGraph``, and the offset of a node's number."""
         kind = self._objects.type_of(graph)
         for holder in self._words(graph, kind.size) if kind is not None else ():
             if not self._is_data(holder) or self._objects.type_of(holder) is not None:
@@ -126,7 +126,7 @@ class NodeReader:
         return 0, ()
 
     def _vector(self, begin: int, end: int, limit: int) -> tuple[int, tuple[int, ...]] | None:
-        """Nodes, where each has its place in the vector as its number; gaps are of nodes that were removed."""
+        """Nodes, whose numbers are their places in the vector; gaps are removed nodes."""
         count = (end - begin) // 8
         if not _FEWEST_NODES <= count <= _MOST_NODES or end > limit or (begin | end | limit) % 8:
             return None
@@ -145,7 +145,7 @@ class NodeReader:
         return None
 
     def _texts(self, node: int, definition: int) -> Iterator[str]:
-        """The strings of a node's definition: its name, and then its op. ``definition``: where its properties stand."""
+        """The strings of a node's definition: its name, then its op. ``definition``: offset of its properties."""
         properties = self._memory.u64(node + definition) or 0
         for (pointer,) in struct.iter_unpack("<Q", self._memory.exactly(properties + 8, 160) or b""):
             text = self._string(pointer & ~3)

@@ -1,4 +1,4 @@
-"""The file that a Java virtual machine writes when a signal ends it: where the fault was that it could not go on after.
+"""The error file of a Java virtual machine that a signal ended: where its fatal fault was.
 
 ``hs_err_pidN.log`` in the working directory, or in ``/tmp`` where that cannot be written (src/hotspot/share/utilities/
 vmError.cpp). With ``-XX:-CreateCoredumpOnCrash`` the machine ends by an exit code then, from a handler that has let all
@@ -27,10 +27,7 @@ _FAULT = re.compile(
 
 
 def fault_of(pid: int) -> int | None:
-    """The address of the instruction at which the process, which is stopped at its end, had its fatal fault.
-
-    None where it has left no such file: one of its own user, of its own number and just written.
-    """
+    """The instruction of a stopped process's fatal fault, by a fresh file of its user and number; else None."""
     own = status_of(pid).get("NSpid", str(pid)).split()[-1]  # as it is numbered in its own namespace
     for folder in _FOLDERS:
         found = _FAULT.match(_head(f"/proc/{pid}/{folder}/hs_err_pid{own}.log", pid))

@@ -33,13 +33,9 @@ _HELPERS = re.compile(
 def with_origins(
     threads: tuple[Thread, ...], memory: Memory, files: MappedFiles, pointers: Mapping[int, int], deadline: float
 ) -> tuple[Thread, ...]:
-    """The threads, with the user's lines in the place of those that autograph generated, where they can be told.
+    """The threads, with the user's lines in the place of autograph's; ``deadline``: monotonic, in seconds.
 
-    ``deadline``: monotonic, in seconds.
-
-    Raises:
-        PythonStackError: the interpreter's objects cannot be read.
-
+    Raises PythonStackError where the interpreter's objects cannot be read.
     """
     reader = LinuxFrameReader(memory, files)
     told: list[Thread] = []
@@ -56,12 +52,7 @@ def with_origins(
 def with_lines(
     crash: Crash, memory: Memory, maps: MemoryMap, files: MappedFiles, pointers: Mapping[int, int]
 ) -> Operation | None:
-    """The operation of ``crash``, with the lines of the program that put its node into a graph, where they can be told.
-
-    Raises:
-        PythonStackError: the interpreter's objects cannot be read.
-
-    """
+    """The operation, with the lines that put its node into a graph. Raises PythonStackError as ``with_origins``."""
     operation = crash.operation
     op = operation.op if operation is not None else None
     made = crash.call
@@ -82,15 +73,10 @@ def with_lines(
 def of(
     crash: Crash, memory: Memory, files: MappedFiles, pointers: Mapping[int, int], kernel: Call | None = None
 ) -> Call | None:
-    """The call into a library that ``crash`` died in; None where none was seen.
+    """The call into a library that ``crash`` died in, or None.
 
-    Args:
-        crash: with its threads and its operation.
-        memory: of the process, or of its core.
-        files: what is mapped in it.
-        pointers: thread pointer -> id of the thread.
-        kernel: what the operation was given, by the memory of its kernel: its inputs alone. Python frames tell more.
-
+    ``pointers``: thread pointer -> id of the thread. ``kernel``: the operation's inputs, by the memory of its kernel,
+    used where Python frames do not show more.
     """
     try:
         return _by_python(crash, memory, files, pointers) or kernel

@@ -1,7 +1,7 @@
-"""Where the dynamic linker keeps its list of libraries: what a debugger must read before it shows one of them.
+"""The dynamic linker's list of libraries, which a debugger must read before it shows one of them.
 
-``struct r_debug`` and ``struct link_map`` are those of glibc's and musl's ``link.h``; the way there is the debuggers'
-own: the program's DT_DEBUG.
+``struct r_debug`` and ``struct link_map`` are those of glibc's and musl's ``link.h``; they are found as debuggers do,
+by the program's DT_DEBUG.
 """
 
 from __future__ import annotations

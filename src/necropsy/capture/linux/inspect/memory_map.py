@@ -131,12 +131,7 @@ def _parse_line(line: str) -> MapEntry | None:
 
 
 def read(pid: int) -> MemoryMap:
-    """The mappings of a process.
-
-    Raises:
-        OSError: the process is gone or may not be read.
-
-    """
+    """The mappings of a process. Raises OSError where it is gone or may not be read."""
     # Line by line: there may be a million of them.
     with Path(f"/proc/{pid}/maps").open("rb") as file:
         return _parsed(line.rstrip(b"\n").decode("utf-8", "surrogateescape") for line in file)

@@ -1,22 +1,21 @@
-"""The ELF files mapped into a process: where each lies, its build ID, and where its bytes can still be read.
+"""The ELF files mapped into a process: where each is, its build ID, and where its bytes can still be read.
 
-What is in a file is read when it is asked for, and there is a limit to it: those that hold a frame are asked first, and
-a process with tens of thousands of them gets its report all the same.
+Files are read as needed, up to a limit: those that hold a frame come first, and a process with tens of thousands of
+them still gets its report.
 """
 
 from __future__ import annotations
 
 import mmap
-import os
 import time
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from necropsy.capture.linux.inspect.memory_map import MapEntry, MemoryMap
 from necropsy.capture.process.memory import Memory
 from necropsy.errors import InputError
+from necropsy.formats.call_rules import CallRules
 from necropsy.formats.eh_frame import CfiRow, UnwindTables
 from necropsy.formats.elf import ElfFile
 from necropsy.model import Address, Module
@@ -97,7 +96,7 @@ class MappedFile:
         return self._elf
 
     def _opened(self) -> ElfFile | None:
-        """The parsed file. It holds a descriptor as long as somebody holds it, so only few of them are kept."""
+        """The parsed file. It holds a descriptor while in use, so only few of them are kept."""
         if self._tried and self._elf is not None:
             return self._elf
         started = time.monotonic()
@@ -123,7 +122,6 @@ class MappedFile:
         return None
 
     def _image(self) -> ElfFile | None:
-        """The headers as they lie in memory."""
         started = time.monotonic()
         try:
             return ElfFile(self.header)
@@ -184,6 +182,11 @@ class MappedFile:
         tables, bias = self._unwind_tables(), self.bias
         return None if tables is None or bias is None else tables.row(address - bias)
 
+    def call_rules(self, address: int) -> CallRules | None:
+        """The same in full, whatever it takes."""
+        tables, bias = self._unwind_tables(), self.bias
+        return None if tables is None or bias is None else tables.rules(address - bias)
+
     def as_noun(self, version: str | None = None, package: str | None = None) -> Module:
         """The same as the model says it."""
         return Module(
@@ -236,10 +239,10 @@ def find(
     is_replaced: Callable[[MapEntry], bool] = lambda _: False,
     budget: Budget | None = None,
 ) -> MappedFiles:
-    """The mapped ELF files of a process; files that are no ELF (data, fonts) are left out.
+    """The mapped ELF files of a process, without other files (data, fonts).
 
-    ``is_replaced`` says of a file's first mapping whether something else lies under its path by now (of a core only: a
-    live process still holds its own files).
+    ``is_replaced``: by a file's first mapping, whether another file has its path by now (of a core only: a live process
+    still holds its own files).
     """
     groups: list[list[MapEntry]] = []
     for one in maps:
@@ -262,13 +265,7 @@ def find(
     return MappedFiles(tuple(found), budget)
 
 
-def vdso_image(maps: MemoryMap, memory: Memory) -> tuple[int, int, str, Callable[[], None]] | None:
-    """The kernel's own library as a file that others can open: ``(low, high, path, close)``."""
+def vdso_image(maps: MemoryMap, memory: Memory) -> bytes | None:
+    """The kernel's own library as it is mapped; None where it cannot be read."""
     one = maps.named("[vdso]")
-    data = None if one is None else memory.exactly(one.low, one.high - one.low)
-    if one is None or data is None:
-        return None
-    fd = os.memfd_create("vdso")
-    os.write(fd, data)
-    path = Path(f"/proc/self/fd/{fd}")
-    return one.low, one.high, str(path), lambda: os.close(fd)
+    return None if one is None else memory.exactly(one.low, one.high - one.low)

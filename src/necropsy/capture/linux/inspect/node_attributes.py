@@ -33,10 +33,7 @@ _PRIVATE = "_"
 def attributes(
     memory: Memory, kernel: int, classes_of: Callable[[int], tuple[str, ...]]
 ) -> tuple[Argument, ...] | None:
-    """The attributes that can be told, or are known to be there; None where they are not found at all.
-
-    ``classes_of`` names the class of the object at an address, and its bases.
-    """
+    """A kernel's attributes, or None if not found; ``classes_of``: class of the object at an address, and bases."""
     for at in _PROPERTIES:
         definition = (memory.u64(kernel + at) or 0) + 8
         if "tensorflow::NodeDef" not in classes_of(definition):
@@ -90,7 +87,7 @@ def _argument(memory: Memory, name: str, value: int) -> Argument | None:
 
 
 def _constant(memory: Memory, name: str, at: int) -> Argument:
-    """A text: told where it is TensorFlow's own, as ``SAME`` is, or empty."""
+    """A text: shown where it is TensorFlow's own, as ``SAME`` is, or empty."""
     head = memory.exactly(at, 16)
     begin, size = struct.unpack("<QQ", head) if head is not None else (0, 1 << 32)
     if not size:

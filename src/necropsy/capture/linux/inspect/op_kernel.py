@@ -1,9 +1,9 @@
-"""TensorFlow's kernels in memory: the node and the op that one runs, and the tensors that it was given.
+"""TensorFlow's kernels in memory: the node and the op that one runs, and its input tensors.
 
 ``tensorflow::OpKernel`` holds the names of its node and op as two ``string_view`` side by side, the version of the
 graph after them and the names of the inputs before them (core/framework/op_kernel.h). The executor keeps the context
-of the kernel that runs on its stack (``OpKernelContext::Params``): the kernel, and some fields on the inputs. Where
-these lie differs between versions: they are searched for by their form, and what does not fit exactly is not believed.
+of the running kernel on its stack (``OpKernelContext::Params``): the kernel, and some fields on the inputs. Where these
+are differs between versions: they are searched for by their form, which must fit exactly.
 """
 
 from __future__ import annotations
@@ -45,10 +45,7 @@ _USED = 2
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel object: its ``node`` in the graph, its ``op``, and the inputs by name, a list's items numbered.
-
-    ``inputs`` is None where their names cannot be read.
-    """
+    """A kernel: its ``node``, its ``op``, and its inputs' names (a list's items numbered), None if unreadable."""
 
     address: int
     node: str
@@ -223,7 +220,7 @@ def _head(data: bytes) -> tuple[int, int, int]:
 
 
 def _flat(ranges: dict[int, tuple[int, str]]) -> tuple[str, ...] | None:
-    """A name for each position, where they follow each other without a gap."""
+    """A name for each position, if they follow each other without a gap."""
     names: list[str] = []
     for first, (last, name) in sorted(ranges.items()):
         if first != len(names):

@@ -15,12 +15,7 @@ class ProcessMemory(Memory):
     """The memory of a process, through ``/proc/PID/mem``."""
 
     def __init__(self, pid: int, opened: int | None = None) -> None:
-        """Open the memory of ``pid``, or take over the descriptor ``opened``.
-
-        Raises:
-            OSError: the process is gone or may not be read.
-
-        """
+        """Open the memory of ``pid``, or take over ``opened``. Raises OSError where the process cannot be read."""
         self._fd = opened if opened is not None else os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
 
     def __enter__(self) -> ProcessMemory:  # noqa: PYI034 - typing.Self is younger than Python 3.10

@@ -39,12 +39,7 @@ class ObjectsOfThreads:
     def __init__(
         self, memory: Memory, files: MappedFiles, pointers: Mapping[int, int], sources: Sources | None
     ) -> None:
-        """``pointers``: thread pointer -> id of the thread.
-
-        Raises:
-            PythonStackError: there is no interpreter whose objects can be read.
-
-        """
+        """``pointers``: thread pointer -> thread id. Raises PythonStackError without a readable interpreter."""
         self._memory, self._pointers, self._sources = memory, pointers, sources
         self._frames = LinuxFrameReader(memory, files)
         self._runtime, self._layout = self._frames.located()
@@ -168,12 +163,7 @@ class ObjectsOfThreads:
 def added(
     crash: Crash, memory: Memory, files: MappedFiles, pointers: Mapping[int, int], sources: Sources | None
 ) -> Crash:
-    """The crash with thread names, tasks and values added. ``sources``: the program's source files, if available.
-
-    Raises:
-        PythonStackError: they cannot be read.
-
-    """
+    """The crash with thread names, tasks and values. Raises PythonStackError where they cannot be read."""
     threads = crash.threads or ()
     if not any(thread.python for thread in threads):
         return crash
@@ -196,7 +186,7 @@ def added(
 
 
 def _with_holders(objects: ObjectsOfThreads, threads: Sequence[Thread], until: float) -> tuple[Thread, ...]:
-    """The threads; those that wait for plain locks with the owners that the frames of all threads tell."""
+    """The threads; those that wait for plain locks with the owners that the frames of all threads show."""
     if not any(one.waits is not None and one.waits.lock == "threading.Lock" for one in threads):
         return tuple(threads)
     holders = objects.holders(threads, until)

@@ -1,7 +1,7 @@
-"""Libraries of custom ops that were refused, held against the TensorFlow that was mapped in the process.
+"""Refused libraries of custom ops, compared with the TensorFlow that was mapped in the process.
 
-A process that could not load an op ends by an exception: it is not read as one that dies of a signal is. What it had
-mapped is kept, and only where its words name a library whose symbol was not found are files looked into.
+A process that could not load an op ends by an exception: it is not read like one that dies of a signal. Its mappings
+are kept, and files are read only where its words name a library whose symbol was not found.
 """
 
 from __future__ import annotations
@@ -53,7 +53,6 @@ def added(ends: Mapping[int, Crash], processes: Iterable[Traced], tail: str | No
 
 
 def _first(libraries: Sequence[str]) -> list[str]:
-    """TensorFlow's own libraries before the others."""
     return sorted(libraries, key=lambda one: not _is_framework(one))
 
 
@@ -62,7 +61,7 @@ def _is_framework(path: str) -> bool:
 
 
 def _op(path: str, libraries: Sequence[str]) -> Op | None:
-    """What it lacks of the libraries that were mapped; None where it cannot be read, or lacks nothing."""
+    """The symbols that it lacks in the mapped libraries; None where it cannot be read, or lacks none."""
     with ExitStack() as stack, suppress(OSError, ValueError, InputError):
         wanted = undefined(_opened(path, stack), _MOST_SYMBOLS)
         names = [one.name for one in wanted or () if one.version is None]

@@ -22,12 +22,7 @@ NAMES = (
 
 
 def parse(raw: bytes) -> Registers:
-    """216 bytes of ``struct user_regs_struct``.
-
-    Raises:
-        struct.error: fewer bytes.
-
-    """
+    """216 bytes of ``struct user_regs_struct``. Raises struct.error for fewer."""
     return Registers(dict(zip(NAMES, _LAYOUT.unpack_from(raw), strict=True)))
 
 
@@ -37,22 +32,12 @@ def pack(now: Registers) -> bytes:
 
 
 def read(tid: int) -> Registers:
-    """The registers of a thread that is ptrace-stopped by this process.
-
-    Raises:
-        OSError: it is not.
-
-    """
+    """The registers of a thread; raises OSError unless this process has ptrace-stopped it."""
     return parse(_ask(_GETREGS, tid, _LAYOUT.size))
 
 
 def read_floating(tid: int) -> bytes:
-    """The 512 bytes of ``struct user_fpregs_struct``: x87 and SSE registers of a stopped thread.
-
-    Raises:
-        OSError: it is not stopped by this process.
-
-    """
+    """512 bytes of ``struct user_fpregs_struct`` (x87 and SSE); raises OSError unless the thread is stopped by us."""
     return _ask(_GETFPREGS, tid, 512)
 
 

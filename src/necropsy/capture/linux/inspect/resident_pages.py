@@ -1,8 +1,8 @@
-"""Which pages of a process were ever touched: what a mapping of ten terabytes really holds.
+"""Pages of a process that were ever touched: what a mapping of ten terabytes really holds.
 
-``PAGEMAP_SCAN`` (Linux 6.7, Documentation/admin-guide/mm/pagemap.rst) passes over what is empty in no time. Without it
-``/proc/PID/pagemap`` is read, 8 bytes for each page whether it is there or not, and only so far. To read an untouched
-page instead would make the kernel build page tables, and those count as memory of the program.
+``PAGEMAP_SCAN`` (Linux 6.7, Documentation/admin-guide/mm/pagemap.rst) skips what is empty. Without it
+``/proc/PID/pagemap`` is read up to a limit, 8 bytes for each page whether it is there or not. To read an untouched page
+instead would make the kernel build page tables, which count as memory of the program.
 """
 
 from __future__ import annotations
@@ -37,10 +37,7 @@ class TooLargeError(Exception):
 def ranges(pid: int, low: int, high: int) -> Iterator[tuple[int, int]]:
     """``[low, high)`` of the touched pages in this range, ascending; neighbours are joined as far as they are seen.
 
-    Raises:
-        OSError: the process is gone or may not be looked at.
-        TooLargeError: that cannot be told of so large a range.
-
+    Raises OSError where the process is gone or not accessible, and TooLargeError for too large a range.
     """
     first, last = low // PAGE * PAGE, -(-high // PAGE) * PAGE
     with Path(f"/proc/{pid}/pagemap").open("rb", buffering=0) as file:

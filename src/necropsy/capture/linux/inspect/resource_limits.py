@@ -23,10 +23,7 @@ _WRITES = os.O_WRONLY | os.O_RDWR
 
 
 def in_use(pid: int, *, with_threads: bool = True) -> tuple[Limit, ...]:
-    """Of a process that has not ended yet: the limits that are set, and what of each is in use.
-
-    ``with_threads``: the threads of its user are counted too, for which all processes are looked at.
-    """
+    """Limits that are set for a running process, and their use; ``with_threads``: count all of its user's threads."""
     return (*_of_process(pid, with_threads=with_threads), *_of_groups(pid), *_shared_memory(pid))
 
 
@@ -72,7 +69,7 @@ def _cpu_s(pid: int) -> int | None:
     """Whole seconds of CPU time of all its threads, as the kernel compares them with the limit.
 
     That is the clock for profiling, CPUCLOCK_PROF of ``include/linux/posix-timers.h``, which counts ticks; the times in
-    ``/proc`` are others, by up to a fifth on a machine that shares its processors.
+    ``/proc`` differ, by up to a fifth on a machine that shares its processors.
     """
     try:
         return int(time.clock_gettime(~pid << 3))
@@ -81,7 +78,7 @@ def _cpu_s(pid: int) -> int | None:
 
 
 def _threads_of_user(uid: list[str]) -> int | None:
-    """What RLIMIT_NPROC counts: threads of all processes of the real user. None where there are too many to count."""
+    """What RLIMIT_NPROC counts: threads of all processes of the real user; None where there are too many."""
     processes = [entry.name for entry in os.scandir("/proc") if entry.name.isdigit()]
     if not uid or len(processes) > _MOST_PROCESSES:
         return None
@@ -89,7 +86,7 @@ def _threads_of_user(uid: list[str]) -> int | None:
 
 
 def _threads_of(pid: str, uid: bytes) -> int:
-    """How many threads the process has; 0 where it is another user's, or gone. Hundreds are asked while one waits."""
+    """How many threads the process has; 0 where it is another user's, or gone. Hundreds are asked in a row."""
     try:
         handle = os.open(f"/proc/{pid}/status", os.O_RDONLY | os.O_CLOEXEC)
         try:

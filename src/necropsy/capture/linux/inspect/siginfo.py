@@ -13,10 +13,10 @@ _WITH_SENDER = {0, -1, -6}
 
 @dataclass(frozen=True)
 class SigInfo:
-    """``code`` is the name of ``si_code`` (its number where it has none that we know).
+    """``code``: the name of ``si_code``, or its number; ``sender``: the process that sent the signal.
 
     ``address`` is ``si_addr`` where the kernel filled it in: a fault of the CPU that is not ``SI_KERNEL``; 0 is an
-    address. ``sender`` is the process that sent the signal.
+    address.
     """
 
     signal: str
@@ -37,12 +37,7 @@ def name_of(number: int) -> str:
 
 
 def decode(raw: bytes) -> SigInfo:
-    """What the bytes say.
-
-    Raises:
-        struct.error: fewer than 32 bytes.
-
-    """
+    """The fields of these bytes. Raises struct.error for fewer than 32."""
     number, _errno, code = struct.unpack_from("<iii", raw)
     (address,) = struct.unpack_from("<Q", raw, 16)
     (sender,) = struct.unpack_from("<i", raw, 16)

@@ -1,6 +1,6 @@
-"""The source lines of Python frames, read while the process is stopped, as a traceback would show them.
+"""Source lines of Python frames, read while the process is stopped, as a traceback would show them.
 
-A file that was written after the process had started may not be what it runs: of such a file no line is shown.
+A file that was written after the process had started may not be what it runs: then no line is shown.
 """
 
 from __future__ import annotations
@@ -58,10 +58,7 @@ class Sources:
         return lines[number - 1].decode("utf-8", "replace").expandtabs().translate(_ENDS)
 
     def part(self, file: str, number: int, first: int, last: int) -> tuple[int, int] | None:
-        """The same part of what ``line`` returns, in characters, as ``[first, last)`` is in bytes of the whole line.
-
-        None where that is all of it, or where the line is not known.
-        """
+        """Where bytes ``[first, last)`` of the line are in ``line``, in characters; None for all of it, or unknown."""
         shown, lines = self.line(file, number), self._lines(file)
         if shown is None or lines is None:
             return None
@@ -85,12 +82,7 @@ class Sources:
         return self._files.get(file)
 
     def _read(self, file: str) -> Sequence[bytes] | None:
-        """Its lines; the file is looked up as the process would do it, whatever its root and working directory are.
-
-        Raises:
-            OSError: it cannot be read, or the process is gone.
-
-        """
+        """Its lines, looked up in the process's root and working directory. Raises OSError where unreadable."""
         if file.startswith("<"):
             return None
         base = Path(f"/proc/{self._pid}/root") if file.startswith("/") else Path(f"/proc/{self._pid}/cwd")
@@ -106,12 +98,7 @@ class Sources:
             return opened.read(_LARGEST).splitlines()
 
     def _start(self) -> float:
-        """When the process started, in seconds since 1970, as far as the kernel's ticks tell (proc(5), stat, field 22).
-
-        Raises:
-            OSError: it is gone.
-
-        """
+        """The process's start, in s since 1970 (proc(5), stat, field 22: in ticks). Raises OSError if it is gone."""
         if self._started is None:
             import time
 

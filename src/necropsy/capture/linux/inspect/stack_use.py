@@ -14,15 +14,11 @@ from necropsy.model import Stack, StackUse
 
 
 def stack_use(pid: int, tids: Sequence[int]) -> tuple[StackUse, ...]:
-    """The high-water mark of each ptrace-stopped thread's stack: from its top down to the lowest page ever touched.
+    """The high-water mark of each ptrace-stopped thread's stack in bytes, None where it could not be read.
 
-    A stack's pages stay until its thread ends, so the lowest one that is present or swapped out says how deep it has
-    been, to a page (``/proc/PID/pagemap``, Documentation/admin-guide/mm/pagemap.rst). The top holds what the kernel or
+    A stack's pages stay until its thread ends, so the lowest one that is present or swapped out shows its greatest
+    depth, to a page (``/proc/PID/pagemap``, Documentation/admin-guide/mm/pagemap.rst). The top holds what the kernel or
     the C library put there before the first frame (arguments and environment; a thread's control block), a few KiB.
-
-    Returns:
-        One for each thread; ``size`` and ``peak`` in bytes, None where they could not be read.
-
     """
     try:
         mappings, limit = memory_map.read(pid), stack_bounds.soft_limit(pid)

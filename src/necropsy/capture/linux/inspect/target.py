@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from necropsy.capture.linux.inspect import (
     environment,
@@ -16,12 +16,14 @@ from necropsy.capture.linux.inspect import (
     waits,
 )
 from necropsy.capture.linux.inspect.modules import MappedFiles
-from necropsy.capture.linux.inspect.source_lines import Sources
 from necropsy.capture.linux.unwind import py_spy, stack_bounds
 from necropsy.capture.process import python_stacks
 from necropsy.capture.process.memory import Memory
 from necropsy.capture.process.registers import Registers
 from necropsy.model import Environment, Fault, Limit, Wait
+
+if TYPE_CHECKING:
+    from necropsy.capture.linux.inspect.source_lines import Sources
 
 
 class Target(Protocol):
@@ -68,12 +70,7 @@ class StoppedProcess:
     """A process whose threads are ptrace-stopped by this one."""
 
     def __init__(self, pid: int, memory: Memory) -> None:
-        """Read its mappings and limits.
-
-        Raises:
-            OSError: the process is gone or may not be read.
-
-        """
+        """Read its mappings and limits. Raises OSError where the process is gone or may not be read."""
         self.pid, self.memory = pid, memory
         self.maps = memory_map.read(pid)
         self.stack_limit = stack_bounds.soft_limit(pid)
@@ -111,6 +108,8 @@ class StoppedProcess:
 
     def sources(self) -> Sources:
         """As ``Target.sources``."""
+        from necropsy.capture.linux.inspect.source_lines import Sources
+
         return Sources(self.pid)
 
     def dump(self, *, with_locals: bool) -> python_stacks.PythonStacks:

@@ -1,7 +1,7 @@
-"""The threads of a stopped process: where each stands, natively and in Python, and what it waits for.
+"""Threads of a stopped process: native and Python stacks, and what each waits for.
 
-There may be thousands of them, most of them alike. Each is read in turn, the one that crashed first, and only what will
-be told of it is kept.
+There may be thousands, most of them alike. Each is read in turn, the crashed one first, and only what will be reported
+is kept.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from necropsy.capture.linux.inspect import fault_mappings, framework_op
-from necropsy.capture.linux.inspect.interpreter import LinuxFrameReader
+from necropsy.capture.linux.inspect import fault_mappings
 from necropsy.capture.linux.inspect.modules import MappedFiles
 from necropsy.capture.linux.inspect.siginfo import SigInfo
 from necropsy.capture.linux.inspect.target import Target
 from necropsy.capture.linux.supervise.crash_context import CrashContext
-from necropsy.capture.linux.unwind import alternate_stacks, stack_bounds, without_drgn
+from necropsy.capture.linux.unwind import alternate_stacks, stack_bounds
 from necropsy.capture.linux.unwind.identical_stacks import KnownStack
-from necropsy.capture.linux.unwind.without_drgn import AnyUnwinder
-from necropsy.capture.process import python_stacks, raw_stack, recursion_folds, thread_report
+from necropsy.capture.linux.unwind.outermost_frames import LATE
+from necropsy.capture.linux.unwind.unwinder import Unwinder, with_names
+from necropsy.capture.process import python_stacks, recursion_skip, thread_report
 from necropsy.capture.process.guarded import Gaps
-from necropsy.capture.process.native_stack import NativeStack
+from necropsy.capture.process.native_stack import KernelFrame, NativeStack
 from necropsy.capture.process.registers import Registers
 from necropsy.capture.process.thread_report import ThreadReport
 from necropsy.model import Frame, Stack, Thread, Wait
@@ -32,6 +32,14 @@ SHARE_OF_CRASHED = 0.6
 _LEAST_S = 1.0
 """For that stack, whatever was used up before: without its innermost frames a report is worth little."""
 LONGEST_LOCALS_S = 5.0
+
+
+def _kernel_frame(unwound: NativeStack) -> KernelFrame | None:
+    if not any("OpKernelContext*" in (place.function or "") for place in unwound.distinct()):
+        return None
+    from necropsy.capture.linux.inspect import framework_op
+
+    return framework_op.kernel_frame(unwound)
 
 
 @dataclass(frozen=True)
@@ -45,8 +53,6 @@ class Crashed:
 
 @dataclass(frozen=True, slots=True)
 class _Native:
-    """One thread without its Python frames."""
-
     tid: int
     stack: Stack | None
     told: ThreadReport | None
@@ -78,7 +84,7 @@ class ThreadReader:
         self.unwound: NativeStack | None = None
         """The stack of the thread that crashed."""
         self.stacks: dict[int, Stack] = {}
-        self.kernels: list[framework_op.Found] = []
+        self.kernels: list[KernelFrame] = []
         """A framework's kernels on the stacks of the other threads."""
 
     @property
@@ -96,7 +102,7 @@ class ThreadReader:
     def read(self) -> tuple[Thread, ...]:
         """All threads, the one that crashed first."""
         maps, memory, files, gaps = self._maps, self._memory, self._files, self._gaps
-        unwinder = gaps.part("frames", lambda: without_drgn.unwinder(maps, memory, files, gaps))
+        unwinder = gaps.part("frames", lambda: with_names(maps, memory, files, gaps))
         try:
             natives = [self._native(tid, unwinder) for tid in self._order]
         finally:
@@ -108,6 +114,12 @@ class ThreadReader:
         if empty:
             why = (empty[0].why or "").removeprefix("0 frames read, then ")
             gaps.add("frames", f"threads whose frames were not read: {len(empty):,}, because {why}")
+        partly = sum(
+            one.told is not None and one.told.total > 0 and _ran_late(one.told) and one.tid != self._crashed.tid
+            for one in natives
+        )
+        if partly:
+            gaps.add("frames", f"threads whose frames were read in part: {partly:,}, because {LATE}")
         if unwinder is not None and unwinder.unreadable:
             gaps.add("frames", "could not open " + ", ".join(sorted(set(unwinder.unreadable))[:5]))
         python = self._python()
@@ -116,7 +128,7 @@ class ThreadReader:
 
     # ------------------------------------------------------------ native
 
-    def _native(self, tid: int, unwinder: AnyUnwinder | None) -> _Native:
+    def _native(self, tid: int, unwinder: Unwinder | None) -> _Native:
         crashed = tid == self._crashed.tid
         now = self.registers_of(tid) if crashed else self._gaps.part("threads", lambda: self.registers_of(tid))
         if now is None:
@@ -145,9 +157,9 @@ class ThreadReader:
         return _Native(tid, stack, said, wait)
 
     def _unwind(
-        self, tid: int, now: Registers, stack: Stack | None, unwinder: AnyUnwinder
+        self, tid: int, now: Registers, stack: Stack | None, unwinder: Unwinder
     ) -> tuple[Stack | None, ThreadReport | None]:
-        """The stack on which the thread ran, and what is told of it."""
+        """The stack on which the thread ran, and its report."""
         crashed = tid == self._crashed.tid
         left = self._deadline - time.monotonic()
         until = time.monotonic() + (max(left * SHARE_OF_CRASHED, _LEAST_S) if crashed else left / 2)
@@ -159,22 +171,22 @@ class ThreadReader:
             stack = alternate_stacks.ran_on(self._maps, self._memory, stack, unwound)
         frames = fault_mappings.with_mappings(unwound.kept(), self._maps)
         said = thread_report.of(unwound, frames, with_largest=crashed)
-        if said.why is not None and (crashed or said.total):
+        if said.why is not None and (crashed or (said.total and not _ran_late(said))):
             self._gaps.add(part, said.why)
         if crashed:
             self.unwound = unwound
             return stack, said
-        kernel = framework_op.kernel_frame(unwound)
+        kernel = _kernel_frame(unwound)
         self.kernels += [kernel] if kernel is not None else []
         return stack, self._known.add(now, unwound, said, kernel)
 
-    def _with_recursion(self, stack: Stack | None, said: ThreadReport, unwinder: AnyUnwinder) -> ThreadReport:
-        """What is told of a stack that is full, and of whose frames only a few were found."""
-        if stack is None or not stack.guard_hit or said.complete or said.total >= raw_stack.FEWEST:
+    def _with_recursion(self, stack: Stack | None, said: ThreadReport, unwinder: Unwinder) -> ThreadReport:
+        """The report of a stack that is full, and of whose frames only a few were found."""
+        if stack is None or not stack.guard_hit or said.complete or said.total >= recursion_skip.FEWEST:
             return said
         found = self._gaps.part(
             "frames",
-            lambda: raw_stack.recursion_in(self._memory, stack, unwinder.is_return_address, unwinder.place_of),
+            lambda: recursion_skip.recursion_in(self._memory, stack, unwinder.is_return_address, unwinder.place_of),
         )
         return replace(said, folded=found) if found else said
 
@@ -207,6 +219,8 @@ class ThreadReader:
                 self._gaps.add("locals", str(error))
             try:
                 # It is missing, it was refused, or more than 4,096 frames are on one stack (its stack_trace.rs).
+                from necropsy.capture.linux.inspect.interpreter import LinuxFrameReader
+
                 return LinuxFrameReader(self._memory, self._files).collect(left, self.pointers)
             except python_stacks.PythonStackError as other:
                 self._gaps.add("python", f"{error}; {other}" if str(error) != str(other) else str(error))
@@ -237,9 +251,13 @@ class ThreadReader:
             frames_total=said.total if said is not None else None,
             frames_estimate=said.estimate if said is not None else None,
             complete=said.complete if said is not None else None,
-            folds=recursion_folds.with_python(said.folded, frames) if said is not None else (),
+            folds=thread_report.with_python(said.folded, frames) if said is not None else (),
             largest=said.largest if said is not None else (),
             stack=one.stack,
             waits=one.wait,
             holds_gil=one.tid == gil if gil is not None else None,
         )
+
+
+def _ran_late(told: ThreadReport) -> bool:
+    return told.why is not None and told.why.endswith(LATE)

@@ -52,7 +52,7 @@ def _found(
 
 
 def _is_beyond(crash: Crash, maps: MemoryMap) -> bool:
-    """The address was made from a pointer to memory that is mapped: it is beyond that, and not what was freed."""
+    """The address is beyond mapped memory that its pointer leads to, not in what was freed."""
     operands = crash.instruction.operands if crash.instruction is not None else ()
     address = crash.fault.address if crash.fault is not None else None
     used = [one for one in operands if one.address == address] or list(operands)
@@ -60,7 +60,7 @@ def _is_beyond(crash: Crash, maps: MemoryMap) -> bool:
 
 
 def _records(pid: int | None, memory: Memory) -> list[int]:
-    """The dynamic loader's records of the libraries that are loaded; none of a core, which lacks most of them."""
+    """The dynamic loader's records of loaded libraries; none of a core, which lacks most of them."""
     if pid is None or not isinstance(memory, ProcessMemory):
         return []
     try:
@@ -71,7 +71,6 @@ def _records(pid: int | None, memory: Memory) -> list[int]:
 
 
 def _parts(maps: MemoryMap, name: str) -> list[MapEntry]:
-    """The mappings of a library."""
     return [one for one in maps if one.path is not None and one.path.rpartition("/")[2] == name]
 
 
@@ -81,7 +80,6 @@ def _registers(crash: Crash) -> Iterator[Candidate]:
 
 
 def _seen(crash: Crash, memory: Memory, files: MappedFiles, pointers: Mapping[int, int]) -> closed_buffers.Seen:
-    """What Python's variables tell."""
     thread = crash.crashed_thread
     if thread is None or thread.tid is None or not thread.python:
         return closed_buffers.Seen()

@@ -68,7 +68,7 @@ def of(pid: int, registers: Registers, memory: Memory, functions: Iterable[str |
     """What the thread waits for, or in which call it was; None where it ran code of its own. x86-64.
 
     The kernel keeps the number of a call in ``orig_rax`` until the thread is back in the program, and -1 where the
-    thread was interrupted outside of any. A call that was not interrupted had just ended: it may have slept in it.
+    thread was interrupted outside any. A call that was not interrupted had just ended: it may have slept in it.
     ``functions`` are its innermost ones: only a mutex of glibc's says who holds it, and that may be a thread of the
     process that this one was forked from.
     """

@@ -110,12 +110,7 @@ def _signed(value: int) -> int:
 
 
 def _call(command: int, *fields: tuple[str, int | bytes]) -> tuple[int, bytes]:
-    """The result, and the attributes as the kernel left them.
-
-    Raises:
-        OSError: refused.
-
-    """
+    """The result, and the attributes as the kernel left them. Raises OSError where it refuses."""
     data = struct.pack("<" + "".join(kind for kind, _ in fields), *(value for _, value in fields))
     attributes = ctypes.create_string_buffer(data, _ATTRIBUTES)
     got = _LIBC.syscall(ctypes.c_long(_BPF), ctypes.c_long(command), attributes, ctypes.c_ulong(_ATTRIBUTES))
@@ -134,11 +129,8 @@ def create_map(
 ) -> int:
     """A map's descriptor. ``sizes``: of key and value; ``inner``: a map like those that it holds.
 
-    ``types``: of ``load_integer_types``, for a key of 32 bits and a value of 64.
-
-    Raises:
-        OSError: no memory, no permission, or a kind that this kernel does not know.
-
+    ``types``: of ``load_integer_types``, for a key of 32 bits and a value of 64. Raises OSError without memory or
+    permission, or for a kind that this kernel does not know.
     """
     return _call(
         _MAP_CREATE,
@@ -149,11 +141,9 @@ def create_map(
 
 
 def load_integer_types() -> int:
-    """A descriptor of type information with two types: 1 has 32 bits, 2 has 64. Some maps insist on types.
+    """A descriptor of type information with two types: 1 has 32 bits, 2 has 64. Some maps need types.
 
-    Raises:
-        OSError: refused.
-
+    Raises OSError where the kernel refuses.
     """
     strings = b"\0int\0long\0"
     types = b"".join(
@@ -166,35 +156,20 @@ def load_integer_types() -> int:
 
 
 def lookup(descriptor: int, key: bytes, size: int) -> bytes:
-    """One entry of a map whose values have ``size`` bytes.
-
-    Raises:
-        OSError: there is none.
-
-    """
+    """One entry of a map whose values have ``size`` bytes. Raises OSError where there is none."""
     kept, value = _memory(key), ctypes.create_string_buffer(size)
     _call(_MAP_LOOKUP, ("I", descriptor), ("I", 0), ("Q", kept[1]), ("Q", ctypes.addressof(value)), ("Q", 0))
     return value.raw
 
 
 def update(descriptor: int, key: bytes, value: bytes, *, only_new: bool = False) -> None:
-    """Set one entry of a map.
-
-    Raises:
-        OSError: no memory, no room, or EEXIST: there is one, and only a new one was wanted.
-
-    """
+    """Set one entry of a map. Raises OSError without memory or room, or EEXIST for ``only_new``."""
     kept = _memory(key), _memory(value)
     _call(_MAP_UPDATE, ("I", descriptor), ("I", 0), ("Q", kept[0][1]), ("Q", kept[1][1]), ("Q", only_new))
 
 
 def delete(descriptor: int, key: bytes) -> None:
-    """Remove one entry of a map.
-
-    Raises:
-        OSError: there is none.
-
-    """
+    """Remove one entry of a map. Raises OSError where there is none."""
     _kept, address = _memory(key)
     _call(_MAP_DELETE, ("I", descriptor), ("I", 0), ("Q", address))
 
@@ -227,12 +202,7 @@ def keys(descriptor: int, size: int) -> list[bytes]:
 
 
 def load_program(code: bytes, license_: bytes, name: str) -> int:
-    """A program's descriptor.
-
-    Raises:
-        OSError: the kernel does not accept it.
-
-    """
+    """A program's descriptor. Raises OSError where the kernel does not accept it."""
     instructions, terms = _memory(code), _memory(license_ + b"\0")
     return _call(
         _PROG_LOAD,
@@ -242,12 +212,7 @@ def load_program(code: bytes, license_: bytes, name: str) -> int:
 
 
 def attach(program: int, tracepoint: str) -> int:
-    """A descriptor of the link; the program runs as long as one for it is open.
-
-    Raises:
-        OSError: refused.
-
-    """
+    """A descriptor of the link; the program runs as long as one for it is open. Raises OSError where refused."""
     _kept, address = _memory(tracepoint.encode() + b"\0")
     return _call(_RAW_TRACEPOINT_OPEN, ("Q", address), ("I", program))[0]
 
@@ -269,12 +234,7 @@ def map_id(descriptor: int) -> int:
 
 
 def map_by_id(number: int) -> int:
-    """A descriptor of the map with this number.
-
-    Raises:
-        OSError: ENOENT: no such map any more; EPERM: without CAP_SYS_ADMIN.
-
-    """
+    """A descriptor of the map with this number. Raises OSError: ENOENT if gone, EPERM without CAP_SYS_ADMIN."""
     return _call(_MAP_BY_ID, ("I", number), ("I", 0), ("I", 0))[0]
 
 
@@ -301,11 +261,9 @@ class Attached:
 
 
 def attached() -> Iterator[Attached]:
-    """The programs on raw tracepoints, the oldest link first. Whoever iterates closes what it does not keep.
+    """The programs on raw tracepoints, the oldest link first; the caller closes what it does not keep.
 
-    Raises:
-        OSError: EPERM: without CAP_SYS_ADMIN.
-
+    Raises OSError: EPERM without CAP_SYS_ADMIN.
     """
     number = 0
     while True:

@@ -1,11 +1,11 @@
 """The log probe: a BPF program that copies what processes of a run have written to fd 2 into memory of that run.
 
-Nothing of ours stands in the way of such a write: the kernel runs the program when the write has been done (tracepoint
-``sys_exit``). If our processes are killed, even all of them at once, the kernel drops it, and nobody else notices.
+The kernel runs the program when the write has been done (tracepoint ``sys_exit``), so no write waits for necropsy. If
+all our processes are killed at once, the kernel drops it, and no other process notices.
 
-All runs on a machine share one program, whatever container they are in, so its price for everybody else does not grow
-with their number: 30 to 90 nanoseconds for each system call, and nothing once the last run has ended. The program
-belongs to no run: each holds a descriptor of it, and the kernel keeps it until the last one is closed.
+All runs on a machine share one program, in any container, so its price for everything else does not grow with their
+number: 30 to 90 nanoseconds for each system call, and nothing once the last run has ended. The program belongs to no
+run: each holds a descriptor of it, and the kernel keeps it until the last one is closed.
 
 * ``members``: process -> the runs that hear it: one, or two where one was started inside the other. The kernel forgets
   the entry when the process ends.
@@ -55,7 +55,7 @@ def is_allowed() -> bool:
 
 @dataclass
 class BpfProbe:
-    """What is written to fd 2 by the processes that were added, as long as one process has its descriptors open.
+    """What the added processes write to fd 2, as long as one process has its descriptors open.
 
     ``members`` and ``run`` are what code in C needs to add a process (``csrc/probe.h``).
     """
@@ -70,12 +70,7 @@ class BpfProbe:
 
     @classmethod
     def open(cls, name: str = "") -> BpfProbe:
-        """Join the program of this machine, or load it, and begin. ``name``: another program's, for tests.
-
-        Raises:
-            OSError: the kernel does not want it, or is too old.
-
-        """
+        """Join this machine's program ``name``, or load it, and begin. Raises OSError if the kernel refuses."""
         with contextlib.suppress(OSError, ValueError):
             # Before Linux 5.11 the maps count as locked memory. This process alone gets more of it.
             resource.setrlimit(resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
@@ -103,10 +98,9 @@ class BpfProbe:
         return cls(members, run, link, rings, token, memory, lock)
 
     def add(self, pid: int) -> None:
-        """From now on, this process too, by its id in our namespace.
+        """Hear this process, too, by its id in our namespace, with its threads, but not its children.
 
-        Its threads are meant as well, its children are not. When another thread than its first executes a program,
-        it has to be added again.
+        When another thread than its first executes a program, it has to be added again.
         """
         with contextlib.suppress(OSError), _opened(pid) as process:  # no memory: that one is not heard
             key = _KEY.pack(process)
@@ -157,12 +151,7 @@ class BpfProbe:
 
 @contextlib.contextmanager
 def _opened(pid: int) -> Iterator[int]:
-    """A descriptor of the process.
-
-    Raises:
-        OSError: there is no such process, or no descriptor left.
-
-    """
+    """A descriptor of the process. Raises OSError where there is no such process, or no descriptor left."""
     process = os.pidfd_open(pid)
     try:
         yield process
@@ -198,7 +187,6 @@ def _join_or_load(name: str, ring: int) -> tuple[_Shared, _socket.socket | None]
 
 
 def _join(name: str) -> _Shared | None:
-    """The program of other runs; None where there is none."""
     for one in bpf.attached():
         # Whoever may load programs may call them what he likes: only root's and our own are trusted.
         maps = _maps(one.maps) if one.name == name and one.uid in {0, os.geteuid()} else None
@@ -254,12 +242,7 @@ def _load(name: str, ring: int) -> _Shared:
 
 
 def _only_one(name: str) -> _socket.socket:
-    """A lock that ends with its last process.
-
-    Raises:
-        OSError: EBUSY: another run has it.
-
-    """
+    """A lock that ends with its last process. Raises OSError: EBUSY where another run has it."""
     lock = _socket.socket(_socket.AF_UNIX, _socket.SOCK_DGRAM)
     try:
         lock.bind(f"\0{name}")

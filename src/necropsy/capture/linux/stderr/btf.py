@@ -1,7 +1,6 @@
-"""Where the members of the kernel's structures are, from its own type information (BTF).
+"""Member offsets of the kernel's structures, from its own type information (BTF).
 
-It is megabytes long and has more than 100,000 types, so it is searched for the names, piece by piece, instead of being
-read type by type.
+It has megabytes and more than 100,000 types, so it is searched for the names, piece by piece.
 """
 
 from __future__ import annotations
@@ -20,13 +19,7 @@ _PIECE = 64 * 1024
 
 
 def member_offset(structure: str, member: str, file: Path = VMLINUX) -> int:
-    """The offset in bytes of ``member`` in ``structure``.
-
-    Raises:
-        OSError: the file cannot be read.
-        LookupError: the member is not found in it.
-
-    """
+    """Offset of ``member`` in ``structure``, in bytes. Raises OSError for the file, LookupError if not found."""
     handle = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
     try:
         header = os.pread(handle, _HEADER.size, 0)
@@ -57,7 +50,6 @@ def _name(handle: int, begin: int, end: int, name: str) -> int:
 
 
 def _found(handle: int, pattern: bytes, begin: int, end: int) -> Iterator[int]:
-    """The places of ``pattern`` between two offsets."""
     while begin + len(pattern) <= end:
         piece = os.pread(handle, min(_PIECE, end - begin), begin)
         at = piece.find(pattern)

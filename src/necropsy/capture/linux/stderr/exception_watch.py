@@ -1,13 +1,14 @@
-"""The kernel rings when an exception may be printed, and the interpreters that may have raised it are looked at.
+"""Looks at interpreters when the kernel signals that an exception may be printed.
 
-For the ordinary user, whom the kernel does not show what is written (``bpf_probe``). Python prints an exception that
-nobody caught before it takes the interpreter down, and meanwhile the exception can still be read. inotify(7) tells of
-that moment: stderr is written to (a pipe or a terminal that the user may read), and the program's own file is opened
-once more, for the lines of the traceback. The thread is stopped for the milliseconds that reading takes, if there is
-anything to read. Where the look comes too late nothing is known, and nothing is said.
+For the ordinary user, whom the kernel does not show what is written (``bpf_probe``). Python prints an uncaught
+exception before it takes the interpreter down, and meanwhile the exception can still be read. inotify(7) signals that
+moment: stderr is written to (a pipe or a terminal that the user may read), and the program's own file is opened again,
+for the lines of the traceback. The thread is stopped for the milliseconds that reading takes, if there is anything to
+read. Where the look comes too late nothing is known, and nothing is reported.
 
-The bell rings only for us: it is a descriptor of this process, and gone with it. A program that writes without end is
-looked at ``_MOST`` times at once, then ``_A_SECOND`` times a second.
+The watch is a descriptor of this process, and gone with it. A program that writes without end is looked at ``_MOST``
+times at once, then ``_A_SECOND`` times a second. Between two looks the kernel does not watch stderr: where it does, a
+write takes more than twice the time.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from necropsy.capture.linux.supervise.traced_processes import Traced, state_of
 from necropsy.capture.run_options import Said
 
 if TYPE_CHECKING:  # loaded when it rings for the first time
-    from necropsy.capture.linux.inspect.python_state import InterpreterState
+    from necropsy.capture.linux.inspect.interpreter import InterpreterState
 
 _MOST, _A_SECOND = 50.0, 10.0
 _LENT, _LENT_SHARE = 0.3, 0.05
@@ -47,7 +48,7 @@ _STOPS_S = 0.03
 """So long the thread may take to stand: it waits for its turn at the processor, and does nothing meanwhile."""
 _PAUSE_S = 0.00005
 _LONGEST_WAIT_S = 60.0
-_IN_MODIFY, _IN_OPEN = 0x2, 0x20
+_IN_MODIFY, _IN_OPEN, _IN_IGNORED, _IN_ONESHOT = 0x2, 0x20, 0x8000, 0x80000000
 _F_SETSIG, _F_SETOWN_EX, _F_OWNER_TID = 10, 15, 0
 _EVENT = struct.Struct("<iIII")
 _SCHED_SETATTR = {"x86_64": 314, "aarch64": 274}
@@ -99,7 +100,7 @@ class ExceptionWatch:
         if self.handle >= 0 and _is_named_python(process):
             # It takes longer than Python takes to print an exception: now, while the interpreter starts.
             with contextlib.suppress(ImportError):
-                importlib.import_module("necropsy.capture.linux.inspect.python_state")
+                importlib.import_module("necropsy.capture.linux.inspect.interpreter")
             self._ends.expect(process.pid)
             path = _program_of(process)
             if path is not None:
@@ -121,11 +122,15 @@ class ExceptionWatch:
         if self._left < 1:
             return
         try:
-            rung = os.read(self.handle, 4096)
+            masks = list(_masks(os.read(self.handle, 4096)))
         except OSError:  # it has not rung
             return
+        if any(mask & (_IN_MODIFY | _IN_IGNORED) for mask in masks):
+            _watch_stderr(self.handle)
+        if not any(mask & (_IN_MODIFY | _IN_OPEN) for mask in masks):
+            return
         self._left -= 1
-        at_once = self._left > _MOST / 2 or any(mask & _IN_OPEN for mask in _masks(rung))
+        at_once = self._left > _MOST / 2 or any(mask & _IN_OPEN for mask in masks)
         alive = {one.pid: one for one in living}
         for pid in self._known.keys() - alive.keys():
             self._known.pop(pid).forget()
@@ -177,7 +182,7 @@ class ExceptionWatch:
             return
         with _stopped(process.pid):
             if known is None:
-                from necropsy.capture.linux.inspect.python_state import InterpreterState
+                from necropsy.capture.linux.inspect.interpreter import InterpreterState
 
                 interpreter = InterpreterState.find(process.pid)
                 if interpreter is None:
@@ -187,7 +192,7 @@ class ExceptionWatch:
 
 
 def _masks(events: bytes) -> Iterator[int]:
-    """What happened, of each ``struct inotify_event``."""
+    """The mask of each ``struct inotify_event``."""
     at = 0
     while at + _EVENT.size <= len(events):
         _, mask, _, length = _EVENT.unpack_from(events, at)
@@ -200,7 +205,6 @@ def _without_frames(said: Said | None) -> Said | None:
 
 
 def _opened() -> int:
-    """A descriptor that rings for this thread; -1 where the kernel has none."""
     handle = int(_LIBC.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
     if handle < 0:
         return -1
@@ -209,13 +213,21 @@ def _opened() -> int:
         fcntl.fcntl(handle, _F_SETSIG, int(WAKES))
         fcntl.fcntl(handle, fcntl.F_SETFL, fcntl.fcntl(handle, fcntl.F_GETFL) | os.O_ASYNC)
         _be_quick()
-        mode = os.fstat(2).st_mode
+        _watch_stderr(handle)
     except OSError:
         os.close(handle)
         return -1
-    if stat.S_ISFIFO(mode) or os.isatty(2):  # a device such as /dev/null rings for everybody
-        _LIBC.inotify_add_watch(handle, b"/proc/self/fd/2", _IN_MODIFY)
     return handle
+
+
+def _watch_stderr(handle: int) -> None:
+    """Signal the next write only.
+
+    The kernel reports the write first, and the watch's end (``_IN_IGNORED``) a little later: a call between the two has
+    no effect, so it is repeated after the second. Raises OSError without stderr.
+    """
+    if stat.S_ISFIFO(os.fstat(2).st_mode) or os.isatty(2):  # a device such as /dev/null rings for everybody
+        _LIBC.inotify_add_watch(handle, b"/proc/self/fd/2", ctypes.c_uint32(_IN_MODIFY | _IN_ONESHOT))
 
 
 def _be_quick() -> None:
@@ -247,7 +259,7 @@ def _program_of(process: Traced) -> bytes | None:
 
 @contextlib.contextmanager
 def _stopped(pid: int) -> Iterator[None]:
-    """The first thread of the process stands meanwhile, if it runs, or waits for a lock, and can be stopped at once.
+    """Stop the first thread of the process if it runs, or waits for a lock, and can be stopped at once.
 
     One that waits in another system call is left alone: it prints nothing, a relative timeout would start anew each
     time, and a write to a full pipe would end early.
@@ -267,7 +279,7 @@ def _stopped(pid: int) -> Iterator[None]:
 
 
 def _waits_for_a_lock(pid: int) -> bool:
-    """It is in futex(2), as for the GIL: the one call that the kernel goes on with as if nothing had happened."""
+    """It is in futex(2), as for the GIL: the one call that the kernel continues as if it had not been stopped."""
     try:
         with open(f"/proc/{pid}/syscall", "rb") as call:  # noqa: PTH123 - it rings often
             return call.read(8).split(b" ")[0] == _FUTEX
@@ -276,7 +288,7 @@ def _waits_for_a_lock(pid: int) -> bool:
 
 
 def _stands(pid: int) -> bool:
-    """It has stopped for us. Another stop is left to the loop, which lets the one go on that comes later, too."""
+    """It has stopped for us. Another stop is left to the loop, which also continues later ones."""
     until = time.monotonic() + _STOPS_S
     while True:
         found = os.waitid(os.P_PID, pid, os.WEXITED | os.WSTOPPED | os.WNOWAIT | os.WNOHANG | ptrace.WALL)
@@ -292,7 +304,6 @@ def _is_named_python(process: Traced) -> bool:
 
 
 def _may_be_python(process: Traced) -> bool:
-    """By its name, or by a library of that name."""
     if _is_named_python(process):
         return True
     try:

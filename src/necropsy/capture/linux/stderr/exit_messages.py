@@ -71,7 +71,7 @@ def _thread_pointer(tid: int) -> int:
 
 
 def _is_by_first_thread(pid: int, tid: int) -> bool:
-    """It is the process's first thread that ended it; also true where that is not known."""
+    """Its first thread ended it; also true where that is not known."""
     call = _register(tid, _ORIG_RAX)
     return call is None or (call == _EXIT_GROUP) == (tid == pid)
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from necropsy.capture.linux.stderr import bpf_probe, seccomp_filter
-from necropsy.capture.linux.supervise import kernel_version
+from necropsy.capture.linux.supervise import ptrace
 from necropsy.capture.linux.supervise.shared_memory import Ring
 from necropsy.capture.linux.supervise.traced_processes import status_of
 from necropsy.capture.process.secret_bytes import masked_log
@@ -91,7 +91,7 @@ class Log:
             return None, (Gap(part="log_tail", why=f"stderr is a file that cannot be read: {error.strerror}"),)
         missed = kept.missed if kept is not None else 0
         gaps = (Gap(part="log_tail", why=f"{missed} writes to stderr could not be read"),) if missed else ()
-        return masked_log(_without_cut_line(data).decode("utf-8", "replace")), gaps
+        return masked_log(without_cut_line(data).decode("utf-8", "replace")), gaps
 
     def _elsewhere(self, pid: int) -> str | None:
         try:
@@ -116,7 +116,7 @@ class Log:
             os.close(handle)
 
 
-def _without_cut_line(data: bytes) -> bytes:
+def without_cut_line(data: bytes) -> bytes:
     """The tail of a longer log without its first line, whose beginning is missing: it may be the rest of a secret."""
     if len(data) < LIMIT:
         return data
@@ -159,12 +159,12 @@ def choose(asked: str) -> Log:
         start = target.st_size if _appends() else os.lseek(2, 0, os.SEEK_CUR)
         return Log("file", target=target, start=start)
     if asked == "tap":
-        if kernel_version.version() < (5, 9):
+        if ptrace.kernel_version() < (5, 9):
             return _none(target, "this kernel is older than 5.9, which the tap needs")
         # Where another traces us already, nobody would tell the probe of the command's children.
-        may_probe = kernel_version.version() >= _PROBE and bpf_probe.is_allowed() and not _is_traced()
+        may_probe = ptrace.kernel_version() >= _PROBE and bpf_probe.is_allowed() and not _is_traced()
         return Log("tap", ring=Ring(LIMIT), no_new_privs=seccomp_filter.needs_no_new_privs(), may_probe=may_probe)
-    if kernel_version.version() < _PROBE:
+    if ptrace.kernel_version() < _PROBE:
         return _none(target, "this kernel is older than 5.13, which the probe needs")
     if not bpf_probe.is_allowed():
         return _none(target, "reading it unasked needs CAP_BPF and CAP_PERFMON, on x86-64")

@@ -1,4 +1,4 @@
-"""The instructions of the log probe: at the end of a system call, copy what a write to fd 2 wrote into its run's ring.
+"""BPF instructions of the log probe: at the end of a system call, copy what was written to fd 2 into its run's ring.
 
 Helpers that read memory are for programs under a license that the GPL allows, so this one file is under MIT or GPL-2.0,
 as you like, besides Apache-2.0.
@@ -15,24 +15,21 @@ MOST = 64 * 1024
 _VECTORS = 8
 """Of one writev, so many pieces are read."""
 DATA = 64
-"""A ring begins with two counters (bytes, writes that could not be read), and how many bytes went beyond its end the
-last time that it was full, and the time before. The data follow, and room for what goes beyond."""
+"""A ring begins with two counters (bytes, unreadable writes), and how many bytes went beyond its end the last time
+that it was full, and the time before. The data follow, and room for what goes beyond."""
 MISSED, OVERFLOW = 8, 16
 SLOTS = 2
 """So many runs hear one process: where one run is started inside another, both."""
 LICENSE = b"Dual MIT/GPL"
 TRACEPOINT = "sys_exit"
 NAME = "necropsy584f8da"
-"""The program's name in the kernel. Runs with the same instructions share one program, others do not: it ends with the
-beginning of their SHA-256."""
+"""The program's name in the kernel ends with the SHA-256 of its instructions: runs with the same ones share it."""
 
 _LOOKUP, _READ_USER, _READ_KERNEL, _TASK_STORAGE, _CURRENT_TASK = 1, 112, 113, 156, 158
-"""Helpers: bpf_map_lookup_elem, bpf_probe_read_user, bpf_probe_read_kernel, bpf_task_storage_get,
-bpf_get_current_task_btf."""
+"""bpf_map_lookup_elem, bpf_probe_read_user, _read_kernel, bpf_task_storage_get, bpf_get_current_task_btf."""
 _WRITE, _WRITEV = 1, 20
 _MOST_WRITTEN = 0x7FFFFFFF
-"""No write is longer. Masking with it changes nothing, but the verifier then sees one case, whichever way led there,
-and is done in half the time."""
+"""No write is longer. Masking with it lets the verifier see one case on all ways, in half the time."""
 _DX, _REGISTERS = 96, 32
 """Where ``struct pt_regs`` has rdx, rsi, rdi and orig_rax: 32 bytes."""
 
@@ -41,9 +38,7 @@ def code(members: int, rings: int, group_leader: int) -> bytes:
     """The instructions.
 
     ``members``: map of processes to runs; ``rings``: map of runs to their memory; ``group_leader``: the offset of that
-    member in ``struct task_struct``.
-
-    r6 the rest that is left of a writev, r7 where the bytes are, r8 how many, r9 the memory.
+    member in ``struct task_struct``. r6: the rest of a writev, r7: where the bytes are, r8: how many, r9: the memory.
     """
     one = bpf.Assembler()
     # A system call that wrote something: its number and arguments.
@@ -81,7 +76,7 @@ def code(members: int, rings: int, group_leader: int) -> bytes:
 
 
 def _keep(one: bpf.Assembler, slot: int, rings: int) -> None:
-    """What was written to the ring of the run in this slot, which may be empty, and the run may have ended."""
+    """Keep the write in the ring of this slot's run; the slot may be empty, and the run may have ended."""
     one.read(2, bpf.FRAME, -96)
     one.plus(2, 4 * slot)
     if slot:  # most processes are heard by one run

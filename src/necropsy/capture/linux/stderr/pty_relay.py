@@ -1,12 +1,14 @@
 """``--log pty``: fd 2 of the command is a pseudoterminal (or a pipe, as the real one is), and its bytes are passed on.
 
-Not a byte is changed: the pseudoterminal is raw, so the real terminal does the one translation of line ends. The
-relay is a process in a session of its own; the front holds our end too and starts another relay where this one dies.
+No byte is changed: the pseudoterminal is raw, so the real terminal does the one translation of line ends. The relay is
+a process in a session of its own; the front holds our end too and replaces a relay that dies. The loop is in C
+(``csrc/relay.c``); the one in Python below does the same where the C library is missing.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import fcntl
 import os
 import select
@@ -15,6 +17,7 @@ import termios
 import time
 import tty
 
+from necropsy.capture.linux.supervise import c_library
 from necropsy.capture.linux.supervise.descriptors import lift, pipe
 from necropsy.capture.linux.supervise.shared_memory import Ring
 
@@ -26,9 +29,7 @@ _CHUNK = 64 * 1024
 def open_pair() -> tuple[int, int]:
     """(our end, the command's end): a pseudoterminal where fd 2 is a terminal, else a pipe.
 
-    Raises:
-        OSError: no pseudoterminal or descriptor is to be had.
-
+    Raises OSError where no pseudoterminal or descriptor is left.
     """
     if not os.isatty(2):
         return pipe()
@@ -47,6 +48,9 @@ def copy_size(ours: int) -> None:
 
 def serve(ours: int, ring: Ring) -> int:
     """Pass everything on until the command's end is closed everywhere; the exit status of the relay's process."""
+    native = c_library.load()
+    if native is not None:
+        return int(native.relay_serve(ctypes.c_int(ours), ctypes.c_void_p(ring.address), ctypes.c_uint64(ring.size)))
     waiting = select.poll()
     waiting.register(ours, select.POLLIN)
     while True:

@@ -91,9 +91,7 @@ def needs_no_new_privs() -> bool:
 def install(no_new_privs: bool) -> int:
     """Install the filter in this process; the listener's file descriptor (close-on-exec).
 
-    Raises:
-        OSError: refused, too old a kernel, or another listener is installed already (EBUSY).
-
+    Raises OSError where refused, on too old a kernel, or with another listener installed (EBUSY).
     """
     machine = _MACHINES.get(platform.machine())
     if machine is None:
@@ -122,14 +120,10 @@ def wake_in_place(listener: int) -> None:
 
 
 def receive(listener: int, notice: Notice) -> None:
-    """Take the next write that waits into ``notice``.
+    """Take the next waiting write into ``notice``. Raises OSError: ENOENT where the writer was interrupted meanwhile.
 
-    The kernel gives each write to one process only. It puts it straight into the shared memory, so that there is no
-    moment at which the tap could die with a write in hand that its successor knows nothing of.
-
-    Raises:
-        OSError: ENOENT where the writer was interrupted meanwhile.
-
+    The kernel gives each write to one process only. It puts it straight into the shared memory, so that a tap that
+    dies never has a write in hand that its successor does not know.
     """
     ctypes.memset(notice, 0, NOTICE_SIZE)  # the kernel insists
     if _LIBC.ioctl(listener, ctypes.c_ulong(_NOTIF_RECV), ctypes.byref(notice)):

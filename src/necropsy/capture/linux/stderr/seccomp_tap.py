@@ -1,9 +1,9 @@
 """The log tap: a process that is shown each write to fd 2 before the kernel does it, and keeps the last of them.
 
-It is a process of its own in a session of its own, so that neither a terminal's signals nor the end of the command in
-front reach it; it lives as long as a process with the filter does. The front holds the listener too and starts another
-tap where this one dies: a write that waits meanwhile is not lost. The loop is in C (``csrc/tap.c``); the one in Python
-below does the same where the C library is missing.
+It is in a session of its own, so that neither a terminal's signals nor the end of the command in front reach it; it
+lives as long as a process with the filter does. The front holds the listener too and replaces a tap that dies, so that
+no waiting write is lost. The loop is in C (``csrc/tap.c``); the one in Python below does the same where the C library
+is missing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import struct
 from pathlib import Path
 
 from necropsy.capture.linux.stderr import seccomp_filter
-from necropsy.capture.linux.supervise import c_library, kernel_version
+from necropsy.capture.linux.supervise import c_library, ptrace
 from necropsy.capture.linux.supervise.shared_memory import Ring
 
 MOST = 64 * 1024
@@ -66,7 +66,7 @@ def serve(listener: int, ring: Ring) -> None:
             ctypes.c_int(listener),
             ctypes.c_void_p(ring.address),
             ctypes.c_uint64(ring.size),
-            ctypes.c_int(kernel_version.version() >= seccomp_filter.RECEIVE_ENDS),
+            ctypes.c_int(ptrace.kernel_version() >= seccomp_filter.RECEIVE_ENDS),
         )
         return
     seccomp_filter.wake_in_place(listener)

@@ -1,4 +1,4 @@
-"""What the C library's streams stdout and stderr hold in their buffers, of a process that cannot flush them any more.
+"""Buffer contents of the C library's stdout and stderr in a process that can no longer flush them.
 
 ``struct _IO_FILE`` (glibc, libio/bits/types/struct_FILE.h): after an ``int`` of flags come the pointers read_ptr,
 read_end, read_base, write_base, write_ptr, write_end, buf_base and buf_end. musl has another structure.

@@ -1,7 +1,7 @@
-"""``attach``: a process that runs, or hangs, is stopped for as long as it takes to read it, and goes on.
+"""``attach``: stops a running or hanging process, reads it, and lets it continue.
 
-Nothing in it changes: no signal is sent, a stopped process stays stopped, what it waits for it goes on waiting for. The
-timeout of the few calls that signal(7) names as interrupted by a stop (``epoll_wait`` among them) starts anew.
+No signal is sent, a stopped process stays stopped, and calls go on waiting. Only the timeout of the few calls that
+signal(7) names as interrupted by a stop (``epoll_wait`` among them) starts anew.
 """
 
 from __future__ import annotations
@@ -30,14 +30,10 @@ _MOST_ROUNDS = 100
 
 
 def attach(pid: int, *, python_locals: bool = False, budget_s: float = 20.0, core: BinaryIO | None = None) -> Crash:
-    """Where every thread of a running process stands; ``fault`` is None, and ``exit`` says that it runs.
+    """Read every thread of a running process; ``fault`` is None, ``exit`` says that it runs; ``core`` receives a core.
 
-    ``core``: where to write a core in gzip.
-
-    Raises:
-        NoInputError: there is no such process, or it has ended and nobody asked for its status yet.
-        AttachRefusedError: the kernel does not allow it, or another tracer has it.
-
+    Raises NoInputError where there is no such process, or only a zombie, and AttachRefusedError where the kernel or
+    another tracer forbids it.
     """
     crash_capture.preload()
     status = status_of(pid)
@@ -70,7 +66,7 @@ def attach(pid: int, *, python_locals: bool = False, budget_s: float = 20.0, cor
 
 @contextlib.contextmanager
 def _held(pid: int) -> Iterator[tuple[dict[int, Stop], list[int]]]:
-    """All threads of the process stopped, by id, and those that would not stop; let go at the end."""
+    """Stop all threads of the process: those stopped, by id, and those that would not stop; let go at the end."""
     stopped: dict[int, Stop] = {}
     seized: set[int] = set()
     try:
@@ -87,7 +83,7 @@ def _held(pid: int) -> Iterator[tuple[dict[int, Stop], list[int]]]:
 
 
 def _seize_all(pid: int, seized: set[int]) -> None:
-    """Seize every thread that there is, until no new one appears."""
+    """Seize every thread, until no new one appears."""
     for _ in range(_MOST_ROUNDS):
         fresh = _threads(pid) - seized
         if not fresh:
@@ -123,7 +119,6 @@ def _threads(pid: int) -> set[int]:
 
 
 def _collect(seized: set[int], stopped: dict[int, Stop]) -> None:
-    """Take note of every thread that has stopped or ended by now."""
     nothing = True
     for tid in sorted(seized - stopped.keys()):
         try:

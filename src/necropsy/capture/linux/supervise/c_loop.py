@@ -8,9 +8,10 @@ import struct
 from collections.abc import Collection, Mapping
 
 from necropsy.capture.linux.stderr.bpf_probe import BpfProbe
+from necropsy.capture.linux.stderr.log_source import Log
 from necropsy.capture.linux.supervise import c_library
 from necropsy.capture.linux.supervise.crash_context import FirstChance
-from necropsy.capture.linux.supervise.event_loop import Event, Executed, Finished, Journal, Kind, Started
+from necropsy.capture.linux.supervise.event_loop import Event, Executed, Finished, Journal, Kind, Loop, Started
 from necropsy.capture.linux.supervise.ptrace import REGISTERS_SIZE, SIGINFO_SIZE
 from necropsy.capture.linux.supervise.shared_memory import Facts
 from necropsy.capture.linux.supervise.traced_processes import words_of
@@ -48,12 +49,7 @@ class CLoop:
         always: bool,
         failures: bool,
     ) -> None:
-        """Take over the command ``root``, which this thread has seized.
-
-        Raises:
-            MemoryError: there is no address space for its tables.
-
-        """
+        """Take over the seized command ``root`` (0: see ``adopt``). Raises MemoryError without room for its tables."""
         loaded = c_library.load()
         if loaded is None:
             raise MemoryError("the library is not there")
@@ -85,11 +81,14 @@ class CLoop:
     def next(self, wait_s: float | None) -> Event:
         """As ``Loop.next``."""
         self._library.necropsy_next(self._at, -1 if wait_s is None else max(round(wait_s * 1000), 0))
+        self._drain()
+        event = self._event
+        return Event(Kind(event.kind), event.tid, event.pid, event.value)
+
+    def _drain(self) -> None:
         count = self._library.necropsy_drain()
         if count:
             self._tell(ctypes.string_at(self._records, count * _RECORD.size))
-        event = self._event
-        return Event(Kind(event.kind), event.tid, event.pid, event.value)
 
     def _tell(self, records: bytes) -> None:
         told = self._told
@@ -102,6 +101,11 @@ class CLoop:
             else:
                 peaks = (rss * 1024 or None, size * 1024 or None)
                 told.finished(Finished(tid, pid, value, at * _NANOSECONDS, *peaks))
+
+    def adopt(self, tid: int) -> None:
+        """As ``Loop.adopt``."""
+        self._library.necropsy_adopt(tid)
+        self._drain()
 
     def resume(self, tid: int, signo: int = 0) -> None:
         """As ``Loop.resume``."""
@@ -165,3 +169,28 @@ class CLoop:
         buffer = ctypes.create_string_buffer(_SIGNAL.size * _MOST_SIGNALS)
         count = self._library.necropsy_signals(pid, buffer, _MOST_SIGNALS)
         return {number: info for number, _, info in _SIGNAL.iter_unpack(buffer.raw[: count * _SIGNAL.size])}
+
+
+def open_loop(
+    root: int, *, front: int, facts: Facts, journal: Journal, log: Log, always: bool = False
+) -> tuple[Loop, str | None]:
+    """A loop for the command ``root``, which this thread has seized, and why it is not the fast one, if it is not.
+
+    ``root`` is 0 without a command to wait for: ``Loop.adopt`` then names the traced processes, which end on their own.
+    ``log``: the C loop has its probe hear new processes; the other one leaves that to the journal, which it keeps
+    before a new process runs. Where the log cannot be read, exit codes other than 0 of all processes are returned, not
+    only the command's. ``always``: healthy ends are returned too.
+    """
+    why, failures = c_library.why_missing(), log.is_wanted
+    if why is None:
+        try:
+            loop = CLoop(
+                root, front=front, facts=facts, journal=journal, probe=log.probe, always=always, failures=failures
+            )
+        except MemoryError as error:
+            why = f"the C loop could not be started: {error}"
+        else:
+            return loop, None
+    from necropsy.capture.linux.supervise.python_loop import PythonLoop  # not loaded where the other one is used
+
+    return PythonLoop(root, front=front, facts=facts, journal=journal, always=always, failures=failures), why

@@ -1,7 +1,7 @@
-"""The command's side of the fork: everything as necropsy itself was started, then exec.
+"""The command's side of the fork: restores the state in which necropsy itself was started, then calls exec.
 
-Between the start of necropsy and this point some things have changed that exec would hand on: signals that Python
-ignores (SIGPIPE, SIGXFSZ), the signal mask, LC_CTYPE (PEP 538), and what the launcher did. They are put back.
+Restored is what exec would hand on: signals that Python ignores (SIGPIPE, SIGXFSZ), the signal mask, LC_CTYPE
+(PEP 538), and what the launcher did.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from necropsy import launcher
 from necropsy.capture.linux.supervise.signal_wait import take
@@ -114,11 +115,7 @@ class Inherited:
 
 
 def ignored_by_the_shell() -> frozenset[int]:
-    """Which of the signals that Python ignores from its first moment this process was started with as ignored.
-
-    Without the launcher it can no longer be asked. A shell hands on what it ignores itself: where the parent is one, it
-    tells.
-    """
+    """Signals ignored before Python ignored them: without the launcher, those that a parent shell ignores."""
     try:
         status = Path(f"/proc/{os.getppid()}/status").read_bytes()
     except OSError:
@@ -131,10 +128,7 @@ def ignored_by_the_shell() -> frozenset[int]:
 
 
 def original_environment() -> tuple[bytes, ...]:
-    """``NAME=value`` entries as this process got them, order and duplicates included.
-
-    Where the program has changed ``os.environ`` on purpose, its own view is taken instead.
-    """
+    """The process's ``NAME=value`` entries, in order; ``os.environ`` instead where the program has changed it."""
     current = dict(os.environb)
     entries = tuple(one for one in _entries_at_start() if not one.startswith(_RECORD))
     first: dict[bytes, bytes] = {}
@@ -153,7 +147,7 @@ def original_environment() -> tuple[bytes, ...]:
 
 
 def _entries_at_start() -> tuple[bytes, ...]:
-    """The environment as exec laid it on the stack: setenv(3), which Python itself has called, writes elsewhere."""
+    """The environment as exec put it on the stack: setenv(3), which Python has called, writes elsewhere."""
     try:
         block = Path("/proc/self/environ").read_bytes()
     except OSError:
@@ -178,7 +172,7 @@ def _entries_on_the_stack() -> tuple[bytes, ...]:
 
 
 def _execve(path: bytes, words: Sequence[bytes], environment: Sequence[bytes]) -> int:
-    """The errno of a failed execve."""
+    """Returns only where execve failed: its errno."""
     argv = (ctypes.c_char_p * (len(words) + 1))(*words, None)
     envp = (ctypes.c_char_p * (len(environment) + 1))(*environment, None)
     _LIBC.execve(path, argv, envp)
@@ -223,3 +217,28 @@ def refused(name: bytes, number: int) -> NecropsyError:
 def not_started(name: bytes, number: int) -> NecropsyError:
     """What to raise where the system did not let us get as far as ``execute``."""
     return NecropsyError(f"cannot start {os.fsdecode(name)}: {os.strerror(number)}")
+
+
+TRACER = "necropsy-trace"
+"""What a tracer of ours calls itself, see ``watch.name_process``."""
+
+
+def is_watched() -> bool:
+    """Is this process traced by another necropsy? Anybody can take its name: then we merely do not look."""
+    try:
+        status = Path("/proc/self/status").read_text()
+        tracer = next(line.split()[1] for line in status.splitlines() if line.startswith("TracerPid:"))
+        return tracer != "0" and Path(f"/proc/{tracer}/comm").read_text().rstrip("\n") == TRACER
+    except (OSError, StopIteration, IndexError):
+        return False
+
+
+def step_aside(command: Sequence[str]) -> NoReturn:
+    """Become the command, which the outer necropsy observes.
+
+    Raises CommandNotFoundError, NotExecutableError, or NecropsyError where memory or descriptors are used up.
+    """
+    words = [os.fsencode(word) for word in command]
+    inherited = Inherited.now()
+    inherited.restore()
+    raise refused(words[0], execute(words, inherited.environment))

@@ -32,7 +32,6 @@ def loading() -> Iterator[None]:
         for name in (
             "unwind.symbolizer",
             "unwind.unwinder",
-            "inspect.framework_op",
             "core.small_core",
             "inspect.crash_builder",
         )
@@ -42,17 +41,26 @@ def loading() -> Iterator[None]:
             importlib.import_module(name)
         yield
     with contextlib.suppress(Exception):
-        messages_of("")
-    yield
-    with contextlib.suppress(Exception):
         from necropsy.capture.process.secret_bytes import literals
 
         literals()
     yield
 
 
+_OF_PYTHON = ("library_call", "python_objects", "source_lines", "unmapped_memory")
+"""What only the death of a Python program needs."""
+
+
 def warming() -> Iterator[None]:
     """Get ready what is needed only by most deaths, for who has nothing else to do; never raises."""
+    for name in (*(f"necropsy.capture.linux.inspect.{one}" for one in _OF_PYTHON), "necropsy.formats.log"):
+        yield
+        with contextlib.suppress(Exception):
+            importlib.import_module(name)
+    yield
+    with contextlib.suppress(Exception):
+        messages_of("any")  # reads the table of phrases
+    yield
     with contextlib.suppress(Exception):
         from necropsy import redact
 

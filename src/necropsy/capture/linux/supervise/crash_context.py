@@ -26,10 +26,7 @@ class FirstChance:
 
 @dataclass(frozen=True)
 class Sent:
-    """A signal that was sent: ``info`` is its ``siginfo_t``, in which the sender has the number that it has here.
-
-    ``command``: the arguments of another process that sent it, where they could be read.
-    """
+    """A sent signal: its ``siginfo_t`` with the sender's number here, and the ``command`` of another sender."""
 
     info: bytes | None = None
     command: tuple[str, ...] | None = None

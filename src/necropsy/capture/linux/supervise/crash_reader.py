@@ -1,9 +1,9 @@
 """Deaths are read by a process of their own, while the tracer serves all other processes.
 
 It is forked from the tracer when the run has lasted a while, or at the first death, and reads one death after the
-other. What only a tracer may ask for (registers, an open ``/proc/PID/mem``) comes with each. What goes wrong in it, a
-native library's crash too, costs one report. The kernel kills it first where memory runs out: it shares the program's
-control group, and must not cost a healthy process its life.
+other. What only a tracer may request (registers, an open ``/proc/PID/mem``) comes with each. An error in it, even a
+native library's crash, costs one report. The OOM killer takes it first: it shares the program's control group, and must
+not cost a healthy process its life.
 """
 
 from __future__ import annotations
@@ -47,12 +47,7 @@ class Reader:
 
     @classmethod
     def start(cls) -> Reader:
-        """Fork it.
-
-        Raises:
-            OSError: no process or descriptor is left.
-
-        """
+        """Fork it. Raises OSError where no process or descriptor is left."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         tracer = os.getpid()
         try:
@@ -73,12 +68,7 @@ class Reader:
         return self._death is None
 
     def read(self, death: CrashContext) -> None:
-        """Begin. All threads of the dying process are ptrace-stopped by this thread.
-
-        Raises:
-            OSError: it is gone, or no descriptor is left.
-
-        """
+        """Begin; this thread holds all threads of the process. Raises OSError if it is gone, or out of descriptors."""
         taken = registers.take((death.tid, *death.threads), floating=MOST_FLOATING)
         opened: list[int] = []
         parts = b""
@@ -139,7 +129,6 @@ def _unpack(data: bytes) -> Crash:
 
 
 def _file() -> BinaryIO:
-    """Raises OSError where there is no descriptor left."""
     try:
         return open(os.memfd_create("necropsy-death", os.MFD_CLOEXEC), "w+b")  # noqa: PTH123 - a descriptor
     except OSError:  # a seccomp profile may forbid it
@@ -152,7 +141,7 @@ def _file() -> BinaryIO:
 
 
 def _serve(link: socket.socket, tracer: int) -> None:
-    """From its first breath to its last. Never returns."""
+    """Main function of the process. Never returns."""
     status = 1
     try:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -177,7 +166,7 @@ def _serve(link: socket.socket, tracer: int) -> None:
 
 
 def _warm(link: socket.socket) -> None:
-    """Get ready for most deaths, until there is one."""
+    """Import the modules for most deaths, until there is one."""
     waiting = select.poll()
     waiting.register(link, select.POLLIN)
     with contextlib.suppress(OSError):  # a system that forbids poll(2)

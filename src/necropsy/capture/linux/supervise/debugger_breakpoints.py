@@ -1,11 +1,11 @@
 """Breakpoints that a program runs into only because it sees a debugger. x86-64.
 
-doctest, Catch2 and others look at ``TracerPid`` in ``/proc/self/status``; where it is not 0, a check that fails
-executes ``int3`` or raises SIGTRAP, so that a debugger stops there. A debugger's ``continue`` then goes on without the
-signal, and so does a tracer that is not to be noticed: without it there would have been no signal.
+doctest, Catch2 and others read ``TracerPid`` in ``/proc/self/status``; where it is not 0, a failed check executes
+``int3`` or raises SIGTRAP to stop a debugger there. A debugger's ``continue`` then goes on without the signal, and so
+does this tracer: without it there would have been no signal.
 
-Such a SIGTRAP differs from a deliberate death by the string ``TracerPid``, which is in the module that holds the
-breakpoint or in one of its callers, and by the signal's default disposition.
+Unlike a deliberate death, such a SIGTRAP has the default disposition, and the string ``TracerPid`` is in the module of
+the breakpoint or in one of its callers.
 """
 
 from __future__ import annotations
@@ -39,10 +39,7 @@ class DebuggerBreakpoints:
         self._asks: dict[_Module, bool] = {}
 
     def is_for_debugger(self, pid: int, stop: Stop) -> bool:
-        """A thread of ``pid`` in a signal-delivery-stop: the program would not have raised this without a tracer.
-
-        It is then to go on without the signal. Never raises.
-        """
+        """Whether this stop's signal would not exist without a tracer, so that it must be dropped. Never raises."""
         if stop.signo != signal.SIGTRAP:
             return False
         try:

@@ -1,4 +1,4 @@
-"""File descriptors of a process that stands beside the user's own: none of his is held longer than needed.
+"""Closes inherited file descriptors in helper processes.
 
 A supervisor that keeps a pipe's end open hides the end of file from the reader at the other end.
 """
@@ -17,12 +17,7 @@ _LOWEST = 10
 
 
 def lift(descriptor: int) -> int:
-    """The same file on a number of 10 or more, close-on-exec; the old number is closed.
-
-    Raises:
-        OSError: there is no descriptor left.
-
-    """
+    """Move a file to a number of 10 or more, close-on-exec. Raises OSError where no descriptor is left."""
     if descriptor >= _LOWEST:
         return descriptor
     try:
@@ -55,7 +50,7 @@ def keep_only(wanted: Iterable[int]) -> None:
 
 
 def _open_ones() -> Iterable[int]:
-    """Where /proc is not mounted: all that may be open."""
+    """All open descriptors; all possible ones where /proc is not mounted."""
     try:
         return [int(name) for name in os.listdir("/proc/self/fd")]
     except OSError:

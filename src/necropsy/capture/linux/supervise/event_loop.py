@@ -1,9 +1,8 @@
-"""The supervisor's loop: what it serves by itself, and what it asks its caller to decide.
+"""The supervisor's loop: what it serves by itself, and what its caller decides.
 
-A traced program stops thousands of times for nothing: a new thread, a new process, a signal that has a handler, a
-healthy end. The loop lets it go on at once, and keeps a journal. It returns for what takes a decision. There are two
-of the same kind: ``c_loop`` (a C library called through ctypes, which costs what ptrace itself costs), and
-``python_loop`` where that was not built.
+A traced program stops thousands of times for nothing: a new thread or process, a signal that has a handler, a healthy
+end. The loop continues it at once, and keeps a journal; it returns for decisions. There are two of the same kind:
+``c_loop`` (a C library called through ctypes, at the cost of ptrace itself), and ``python_loop`` where that is missing.
 """
 
 from __future__ import annotations
@@ -41,8 +40,7 @@ class Kind(IntEnum):
     ASKED = 8
     """The command is stopped at a signal (``value``) that the front sent because the time is up."""
     EXITING = 9
-    """Stopped at its end: by a signal, with stacks to be measured, or by an exit code that is not 0 and that it gives
-    after a fault which a handler took; ``value`` is the wait status to come."""
+    """At its end: by a signal, to measure stacks, or exiting after a handled fault; ``value``: the status to come."""
     ENDED = 10
     """A process has ended by a signal, or the command, or one with a report; ``value`` is its wait status."""
     DRAIN = 11
@@ -112,6 +110,9 @@ class Loop(Protocol):
     def next(self, wait_s: float | None) -> Event:
         """Serve stops until one takes a decision, or until ``wait_s`` have passed (None: for as long as it takes)."""
 
+    def adopt(self, tid: int, /) -> object:
+        """Follow a thread that runs, and that this thread has seized; its process is told of as a new one."""
+
     def resume(self, tid: int, signo: int = 0) -> None:
         """Let a thread that was returned go on, with this signal."""
 
@@ -122,11 +123,11 @@ class Loop(Protocol):
         """A thread that was returned as EXITING goes on to its end."""
 
     def hold(self, tid: int, *, stop: int | None, again: int = 0, interrupt: bool = True) -> bool:
-        """Stop all threads of the process of ``tid``; true where they stand already, else HELD comes.
+        """Stop all threads of the process of ``tid``; true where all are stopped already, else HELD comes.
 
         ``stop``: the stop in which ``tid`` was returned (event << 8 | signal), None where it runs. ``again``: a fatal
-        signal that it is stopped at. It is sent once more: the kernel forgets a signal whose stop was waited for, and
-        if this process were killed now, the thread would live on. ``interrupt``: false where all are about to stop.
+        signal that it is stopped at, to be sent once more: the kernel forgets a signal whose stop was waited for, and
+        the thread would survive if this process were killed now. ``interrupt``: false where all are about to stop.
         """
 
     def release(self, pid: int, first: int, signo: int = 0) -> None:
@@ -155,3 +156,15 @@ class Loop(Protocol):
 
     def signals(self, pid: int) -> Mapping[int, bytes]:
         """By signal, the siginfo of the last one that the process got."""
+
+
+def go_on(loop: Loop, event: Event) -> None:
+    """Let the thread or the process of an event go on, where nothing could be decided about it."""
+    if event.kind in {Kind.EXECUTED, Kind.ASKED, Kind.INTERRUPTED, Kind.RESUMED, Kind.REQUESTED, Kind.NOTICED}:
+        loop.resume(event.tid, 0 if event.kind is Kind.EXECUTED else event.value)
+    elif event.kind is Kind.RESTS:
+        loop.listen(event.tid)
+    elif event.kind is Kind.EXITING:
+        loop.let_exit(event.tid)
+    elif event.kind in {Kind.FATAL, Kind.HELD}:
+        loop.release(event.pid, event.tid, event.value if event.kind is Kind.FATAL else 0)

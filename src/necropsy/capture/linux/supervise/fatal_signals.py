@@ -53,12 +53,12 @@ def sent_by(info: bytes) -> int | None:
 
 
 def is_unkillable(pid: int, info: bytes | None) -> bool:
-    """A fault of the first process of a PID namespace, which it does not die of as long as it is traced.
+    """A fault in the init process of a PID namespace, which does not kill it as long as it is traced.
 
-    ``force_sig_info_to_task`` in kernel/signal.c. Of other signals without a handler it does not die untraced either.
+    ``force_sig_info_to_task`` in kernel/signal.c. Other signals without a handler do not kill it untraced either.
     """
     numbers = status_of(pid).get("NSpid", "").split()
-    return len(numbers) > 1 and numbers[-1] == "1" and info is not None and sent_by(info) is None
+    return numbers[-1:] == ["1"] and info is not None and sent_by(info) is None
 
 
 def ends_alone(tid: int) -> bool:
@@ -68,10 +68,10 @@ def ends_alone(tid: int) -> bool:
 
 
 def was_refused(pid: int, tid: int) -> bool:
-    """A thread at its EVENT_EXIT stands right behind a system call that was not made: a seccomp filter ended it there.
+    """A thread at its EVENT_EXIT is right behind a system call that was not made: a seccomp filter ended it there.
 
-    The kernel puts the call's number back before it ends the process by SIGSYS (``syscall_rollback`` in
-    kernel/seccomp.c); it does not where it ends the thread alone (``SECCOMP_RET_KILL_THREAD``).
+    The kernel restores the call's number before it ends the process by SIGSYS (``syscall_rollback`` in
+    kernel/seccomp.c), but not where it ends the thread alone (``SECCOMP_RET_KILL_THREAD``).
     """
     try:
         registers = ptrace.getregset(tid)

@@ -1,8 +1,8 @@
-"""The moment in which a Python interpreter begins to end: an exception that nobody caught has just been printed.
+"""Start of a Python interpreter's finalization: an uncaught exception has just been printed.
 
-A breakpoint on ``Py_FinalizeEx`` stops it there (``hardware_breakpoint``), and the exception is still in ``sys``. An
-interpreter that is a library is not mapped yet when the program is executed: a first breakpoint then waits at the
-program's entry point, where the dynamic linker has mapped it.
+A breakpoint on ``Py_FinalizeEx`` stops it there (``hardware_breakpoint``), with the exception still in ``sys``. An
+interpreter that is a library is not mapped yet at exec: a first breakpoint then waits at the program's entry point,
+where the dynamic linker has mapped it.
 """
 
 from __future__ import annotations
@@ -75,7 +75,6 @@ class Finalizations:
 
 
 def _address(pid: int) -> int | None:
-    """Where the function lies in a process; None where no interpreter is mapped."""
     mapped = memory_map.MemoryMap(one for one in memory_map.read(pid) if one.path is not None and "python" in one.path)
     if not len(mapped):
         return None

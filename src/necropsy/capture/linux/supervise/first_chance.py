@@ -1,9 +1,9 @@
-"""The faults that a program's own handlers took: which of them are kept, and which of the handlers still run.
+"""Faults that a program's own handlers took: which are kept, and which handlers still run.
 
-While a handler runs, its signal frame lies on the stack. It holds the interrupted stack pointer and program counter
-side by side (``struct sigcontext`` of the kernel). A handler that has returned may leave the same bytes behind, so
-where nothing else says that the program died of the fault, more is asked: the signal is still blocked, as it is while
-its handler runs, or the thread is on another stack than the code that was interrupted.
+While a handler runs, its signal frame is on the stack, with the interrupted stack pointer and program counter side by
+side (``struct sigcontext`` of the kernel). A handler that has returned may leave the same bytes behind, so without
+other proof that the program died of the fault, the signal must still be blocked, as it is while its handler runs, or
+the thread must be on another stack than the interrupted code.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ Chances = Mapping[int, tuple[FirstChance, ...]]
 def remembered(before: tuple[FirstChance, ...], new: FirstChance) -> tuple[FirstChance, ...]:
     """What is kept of a thread after one more fault.
 
-    A fault at the stack pointer of an earlier one: the interrupted code runs again, that handler has returned. Of too
-    many those are dropped whose handlers have returned, and then the last one: the first of them count.
+    After a fault at the stack pointer of an earlier one, the interrupted code runs again: that handler has returned. Of
+    too many, those are dropped whose handlers have returned, and then the last one: the first of them count.
     """
     pointer = _at(new, _RSP)
     kept = tuple(one for one in before if _at(one, _RSP) != pointer)
@@ -55,10 +55,7 @@ def remembered(before: tuple[FirstChance, ...], new: FirstChance) -> tuple[First
 
 
 def unfinished(pid: int, dying_tid: int, chances: Chances, stopped: Collection[int]) -> FirstChance | None:
-    """The fault that a process which a signal ends had before: the dying thread's own, else that of any stopped thread.
-
-    Of several the first one, as far as it is certain that the later ones happened in its handler.
-    """
+    """The fault before a fatal signal: the dying thread's own, else a stopped thread's; the first that is certain."""
     for tid in (dying_tid, *(tid for tid in chances if tid != dying_tid)):
         found = _first(pid, tid, chances.get(tid, ()), proved=False) if tid in stopped else None
         if found is not None:
@@ -81,7 +78,7 @@ def left_by(pid: int, tid: int, chances: Chances) -> FirstChance | None:
 
 
 def _told(pid: int, kept: tuple[FirstChance, ...]) -> FirstChance | None:
-    """The fault that a Java virtual machine itself says it ended after."""
+    """The fault that a Java virtual machine names in its error file."""
     place = jvm_error_file.fault_of(pid)
     return next((one for one in kept if place is not None and _at(one, _RIP) == place), None)
 
@@ -104,8 +101,6 @@ def number_of(chance: FirstChance) -> int:
 
 
 class _Memory:
-    """The memory of a process that is stopped."""
-
     def __init__(self, pid: int) -> None:
         self._handle = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
 
@@ -113,7 +108,6 @@ class _Memory:
         os.close(self._handle)
 
     def above(self, pointer: int) -> bytes:
-        """What lies on a stack; empty where it cannot be read."""
         try:
             return os.pread(self._handle, _REACH, pointer)
         except (OSError, OverflowError):
@@ -129,10 +123,7 @@ def _at(chance: FirstChance, offset: int) -> int:
 def _unfinished(
     memory: _Memory, pointer: int, kept: tuple[FirstChance, ...]
 ) -> Iterator[tuple[FirstChance, tuple[int, int]]]:
-    """Those whose signal frames lie above the stack pointer, each above the fault that came after it.
-
-    With each, the stack pointer at which it was found, and the signals that were blocked when it happened (as bits).
-    """
+    """The faults whose signal frames are on the stack, above later ones'; their stack pointers and blocked signals."""
     stack = memory.above(pointer)
     for one in kept:
         if len(one.registers) != ptrace.REGISTERS_SIZE:
@@ -170,7 +161,7 @@ def _first(pid: int, tid: int, kept: tuple[FirstChance, ...], *, proved: bool) -
 
 
 def _on_one_stack(pid: int, one: int, other: int) -> bool:
-    """Both addresses lie in one mapping, or it is not known."""
+    """Both addresses are in one mapping, or it is not known."""
     try:
         with open(f"/proc/{pid}/maps", "rb") as maps:  # noqa: PTH123 - a file of thousands of lines, read in part
             for line in maps:

@@ -1,7 +1,7 @@
 """Stops a thread before it executes an address, without a change to its memory. x86-64, Linux 5.19 and later.
 
 The processor watches the address (perf_event_open(2), ``PERF_TYPE_BREAKPOINT``). The kernel sends SIGTRAP, and the
-tracer lets the thread go on without it. The breakpoint belongs to a descriptor of the tracer: it disappears with the
+tracer continues the thread without it. The breakpoint belongs to a descriptor of the tracer: it disappears with the
 tracer and at an exec, and children do not inherit it, so no process gets the signal untraced. It needs no capability
 where ``kernel.perf_event_paranoid`` is 2 or less and no seccomp filter forbids the call (Docker's does).
 """
@@ -45,11 +45,9 @@ def is_supported() -> bool:
 
 
 def opened(tid: int, address: int) -> int:
-    """A descriptor: the thread is stopped by a SIGTRAP before it executes ``address``, as long as that is open.
+    """A descriptor: while it is open, a SIGTRAP stops the thread before it executes ``address``.
 
-    Raises:
-        OSError: it is not permitted, the thread is gone, or another program uses all breakpoints.
-
+    Raises OSError where it is not permitted, the thread is gone, or another program uses all breakpoints.
     """
     status = status_of(tid)
     if not is_supported() or any(has_signal(status, name, signal.SIGTRAP) for name in ("SigBlk", "SigIgn", "SigCgt")):

@@ -1,12 +1,12 @@
-"""System calls go on that only a traced process is interrupted in: by signals that it ignores. x86-64.
+"""Continues system calls that ignored signals interrupt only because the process is traced. x86-64.
 
 An ignored signal does not wake a process, unless it is traced: then the tracer is asked first (``sig_ignored`` in
 kernel/signal.c). Most calls are restarted afterwards. Those that never are (signal(7), "Interruption of system calls")
 return EINTR, which the program would not have seen. Where such a thread is stopped at the signal, the result EINTR is
 replaced by the kernel's own ERESTARTNOHAND: the call is made again if no handler runs, and returns EINTR if one does.
 
-A relative timeout starts anew with that. A call that was made again and is interrupted after its whole timeout has
-passed once more is given the result of a timeout; so no stream of signals can prolong it forever.
+A relative timeout then starts anew. A repeated call that is interrupted after its whole timeout has passed once more
+gets the result of a timeout; so no stream of signals can prolong it forever.
 """
 
 from __future__ import annotations
@@ -138,19 +138,16 @@ _CALLS: dict[int, tuple[Timeout, int]] = {
     **dict.fromkeys((1, 20, 44, 46, 307), (_SEND, _EAGAIN)),  # write, writev, send*
     42: (_SEND, -115),  # connect: EINPROGRESS
 }
-"""By number: how the timeout is found, and the result of a call whose timeout has passed.
-
-Not every call that returned EINTR may be made again: close(2) has closed its descriptor. All of these may.
-"""
+"""By number: where the timeout is, and the result after it. All may be repeated, unlike close(2)."""
 
 
 @dataclass(frozen=True)
 class _Restarted:
     call: CallRegisters
     since: float
-    """When it was made again for the first time, by the monotonic clock."""
+    """Monotonic time of its first repetition."""
     switches: int
-    """How often the thread had given up the processor when it was made again last."""
+    """How often the thread had given up the processor at its last repetition."""
 
 
 class InterruptedCalls:
@@ -162,10 +159,7 @@ class InterruptedCalls:
         """By thread: how often it had given up the processor at the last of its stops since a signal stopped it."""
 
     def event_stop(self, tid: int, *, by_signal: bool) -> None:
-        """A thread is in a PTRACE_EVENT_STOP, ``by_signal`` in a group-stop.
-
-        A call during which the program was stopped and continued returns EINTR without a tracer too (signal(7)).
-        """
+        """Note a stop, ``by_signal`` a group-stop, after which EINTR is right untraced too (signal(7))."""
         if by_signal or tid in self._stopped:
             ptrace.getregset(tid)  # it waits until the thread has given up the processor, which is counted then
             self._stopped[tid] = _switches(status_of(tid))
@@ -173,13 +167,9 @@ class InterruptedCalls:
             resume_after_interrupt(tid)
 
     def resume(self, tid: int, signo: int) -> bool:
-        """A thread is about to take a signal: where it ignores that, see that an interrupted call goes on.
+        """Before a thread takes a signal: where it ignores that, let an interrupted call go on; true if it does.
 
-        To be called before every continuation from a signal-delivery-stop; true if the call goes on.
-
-        Raises:
-            OSError: the thread is gone.
-
+        Call it before every continuation from a signal-delivery-stop. Raises OSError where the thread is gone.
         """
         call = CallRegisters.of_interrupted(tid)
         if call is None:
@@ -216,22 +206,12 @@ class InterruptedCalls:
 
 
 def was_interrupted(tid: int, signo: int) -> bool:
-    """A thread that is about to take a signal which it ignores stands in a call that the signal has interrupted.
-
-    Raises:
-        OSError: the thread is gone.
-
-    """
+    """Whether an ignored signal, about to be taken, interrupted a call. Raises OSError where the thread is gone."""
     return CallRegisters.of_interrupted(tid) is not None and is_ignored(status_of(tid), signo)
 
 
 def resume_after_interrupt(tid: int) -> None:
-    """A thread that PTRACE_INTERRUPT has stopped is about to be continued, or let go: its call goes on as well.
-
-    Raises:
-        OSError: the thread is gone.
-
-    """
+    """Let a call that PTRACE_INTERRUPT interrupted go on. Raises OSError where the thread is gone."""
     if CallRegisters.of_interrupted(tid) is not None:
         ptrace.pokeuser(tid, _RAX, _ERESTARTNOHAND)
 

@@ -1,4 +1,4 @@
-"""``run``: a command under supervision that it does not feel. Three processes, so that none is the other's weakness.
+"""Starts the supervised command, in three processes, so that a failure of one cannot take the others down.
 
 The *front* is what the user started; it waits for the *command*, its own child, and ends as the command does. The
 *tracer* is the front's other child, in a session of its own; it reads the command when it dies. Whatever happens to
@@ -17,7 +17,7 @@ from _socket import AF_UNIX, SOCK_SEQPACKET, socket, socketpair  # the module ab
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from necropsy.capture.linux.stderr import log_source, pty_relay, seccomp_filter, seccomp_tap
+from necropsy.capture.linux.stderr import log_source, pty_relay, seccomp_filter
 from necropsy.capture.linux.stderr.log_source import Log
 from necropsy.capture.linux.supervise import descriptors, tracer_process
 from necropsy.capture.linux.supervise.command import Inherited, execute, not_started, refused
@@ -37,9 +37,9 @@ _ERRNO = struct.Struct("i")
 class _Plumbing:
     """Every descriptor of the start, all close-on-exec and above 9.
 
-    ``ready``, ``go``: the command and the tracer; ``failure``: the errno of exec, negative where it was not got as far;
-    ``helper``: the tap's listener comes this way, and the word that somebody reads. ``link``: the front and the tracer.
-    ``pty`` is -1 without ``--log pty``.
+    ``ready``, ``go``: the command and the tracer; ``failure``: the errno of exec, negative where it did not get so far;
+    ``helper``: sends the tap's listener, and that stderr is being read. ``link``: the front and the tracer. ``pty`` is
+    -1 without ``--log pty``.
     """
 
     ready: tuple[int, int]
@@ -71,14 +71,11 @@ def run(command: Sequence[str], options: RunOptions, on_end: Callable[[RunRecord
     """Run ``command`` and return its exit code (0 to 255); where a signal killed it, die of the same signal.
 
     ``on_end`` is called once, in another process, when the command has ended; its stdin and stdout are closed unless
-    ``options.keep`` names them. The calling process gives up its own descriptors but stderr, and leaves with all
+    ``options.keep`` names them. The calling process gives up its own descriptors except stderr, and leaves with all
     signals blocked: it is expected to end with what is returned.
 
-    Raises:
-        CommandNotFoundError: no such command.
-        NotExecutableError: the kernel does not run that file.
-        NecropsyError: no process or descriptor was to be had; nothing has been run.
-
+    Raises CommandNotFoundError, NotExecutableError, or NecropsyError where no process or descriptor is left; then
+    nothing has been run.
     """
     words = [os.fsencode(word) for word in command]
     inherited = Inherited.now()
@@ -94,12 +91,7 @@ def run(command: Sequence[str], options: RunOptions, on_end: Callable[[RunRecord
 
 
 def _check() -> None:
-    """That the system allows what the wait for the command takes: without it nothing is begun.
-
-    Raises:
-        OSError: it does not.
-
-    """
+    """Check that the system allows the wait for the command. Raises OSError where it does not."""
     take((), 0)
     with contextlib.suppress(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)
@@ -152,7 +144,7 @@ def _run(words: list[bytes], options: RunOptions, on_end: Callable[[RunRecord], 
 
 
 def _hand_over(command: int, inherited: Inherited) -> None:
-    """The terminal's keys that came in the moment between the last look and the fork: the command was not there yet."""
+    """Pass on keys that the terminal sent before the fork, when the command did not exist yet."""
     with contextlib.suppress(OSError):
         for signo in signal.sigpending() & {signal.SIGINT, signal.SIGQUIT} - inherited.mask:
             if not has_signal(status_of(command), "ShdPnd", signo):
@@ -160,7 +152,7 @@ def _hand_over(command: int, inherited: Inherited) -> None:
 
 
 def _wait(front: Supervisor) -> int:
-    """The command's wait status, whatever goes wrong with all that the front does besides."""
+    """The command's wait status, whatever else fails in the front."""
     try:
         return front.wait()
     except Exception as error:  # noqa: BLE001 - a defect of ours, or a system that forbids us something
@@ -171,7 +163,7 @@ def _wait(front: Supervisor) -> int:
 
 
 def _fork_tracer(live: Callable[[], None]) -> int:
-    """The tracer's pid; 0 where no process is to be had: the command then runs without it."""
+    """The tracer's pid; 0 where no process is left: the command then runs without it."""
     try:
         pid = os.fork()
     except OSError:
@@ -184,7 +176,6 @@ def _fork_tracer(live: Callable[[], None]) -> int:
 def _become(
     words: list[bytes], plumbing: _Plumbing, log: Log, facts: Facts, inherited: Inherited, *, tracer: int
 ) -> None:
-    """The command's side of the fork. Never returns."""
     front = os.getppid()
     try:
         # An end of our own kept open would hide that the tracer is gone.
@@ -217,12 +208,7 @@ def _become(
 
 
 def _await_helper(word: socket) -> None:
-    """Until somebody reads what the command will write to stderr.
-
-    Raises:
-        OSError: EAGAIN where nobody will.
-
-    """
+    """Wait until stderr is being read. Raises OSError (EAGAIN) where it will not be."""
     if not word.recv(1):
         raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
@@ -261,6 +247,8 @@ def _start_helper(plumbing: _Plumbing, log: Log) -> Helper | None:
         with fromfd(plumbing.helper[0].fileno(), AF_UNIX, SOCK_SEQPACKET) as way:
             _, listeners, _, _ = recv_fds(way, 16, 1)
         if listeners:
+            from necropsy.capture.linux.stderr import seccomp_tap
+
             listener = descriptors.lift(listeners[0])
             os.set_inheritable(listener, False)
             helper = Helper(serve=lambda: seccomp_tap.serve(listener, ring), hold=listener, name="necropsy-tap")
@@ -278,7 +266,7 @@ def _start_helper(plumbing: _Plumbing, log: Log) -> Helper | None:
 
 
 def _give_up(name: bytes, number: int, children: tuple[int, int], link: socket, inherited: Inherited) -> NecropsyError:
-    """The command could not be executed: everything as before; the error to raise."""
+    """Restore everything after a failed exec; the error to raise."""
     with contextlib.suppress(OSError):
         link.send(tracer_process.NOTHING)
     for pid in children:
@@ -289,7 +277,6 @@ def _give_up(name: bytes, number: int, children: tuple[int, int], link: socket, 
 
 
 def _say(what: str) -> None:
-    """The one line that says what failed."""
     line = f"necropsy: {what}; the program was not affected\n"
     with contextlib.suppress(OSError):
         os.write(2, line.encode(errors="backslashreplace"))

@@ -1,8 +1,8 @@
 """Programs that look for leaks when they end: LeakSanitizer traces its own process for that, and fails under a tracer.
 
-The sanitizer then ends a healthy program with an error. So such a process must not be traced at its end: it carries the
+The sanitizer then ends a healthy program with an error. So a process must not be traced at its end if it carries the
 runtime of AddressSanitizer or LeakSanitizer (linked, linked statically, or preloaded), and leak detection is not
-switched off. What it dies of, the sanitizer says itself.
+switched off. The sanitizer itself reports what it dies of.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _preloaded(pid: int) -> str | None:
 
 
 def _variables(pid: int, *names: bytes) -> Mapping[str, str]:
-    """Those of these variables that the process was executed with; of one that is there twice, the first."""
+    """Those of these variables that exec passed to the process; of a repeated one, the first."""
     data = b"\0" + Path(f"/proc/{pid}/environ").read_bytes()
     found: dict[str, str] = {}
     for name in names:
@@ -93,10 +93,7 @@ def _detects_leaks(sanitizer: str, variables: Mapping[str, str]) -> bool:
 
 
 class _File:
-    """An ELF file for x86-64 or AArch64, of which only what is asked for is read; it may lie.
-
-    Read and not mapped: a file that shrinks meanwhile must not cost more than an exception.
-    """
+    """An untrusted ELF file for x86-64 or AArch64: read, not mapped, as it may shrink meanwhile."""
 
     def __init__(self, handle: int) -> None:
         self._handle = handle
@@ -105,7 +102,6 @@ class _File:
         return os.pread(self._handle, size, offset) if offset >= 0 and 0 <= size <= _LARGEST_TABLE else b""
 
     def sanitizer(self) -> str | None:
-        """``address``, ``leak``, or None."""
         head = self._read(0, _HEADER.size)
         if head[:6] != b"\x7fELF\x02\x01":
             return None
@@ -146,7 +142,7 @@ def _string(strings: bytes, at: int) -> str:
 
 
 def _carries(strings: bytes, symbols: Callable[[], bytes]) -> str | None:
-    """The sanitizer whose runtime is among these symbols, defined and not only referred to."""
+    """The sanitizer whose runtime is defined, not only referred to, by these symbols."""
     at = strings.find(b"\0" + _LEAK_CHECK + b"\0") + 1
     if not at or not any(one[0] == at and one[3] for one in _SYMBOL.iter_unpack(symbols())):
         return None

@@ -1,8 +1,8 @@
 """Rights that a program loses because it is traced: set-user-ID, set-group-ID and file capabilities.
 
 The kernel grants none of them at exec under a tracer without CAP_SYS_PTRACE (``cap_bprm_creds_from_file`` in
-security/commoncap.c), and nothing can be done about it then. So what a program's file would have given it is compared
-with what it has, and a difference is reported: ``sudo`` and ``ping`` fail in ways that do not lead to the cause.
+security/commoncap.c). So the rights of a program's file are compared with the process's, and a difference is reported:
+``sudo`` and ``ping`` fail in ways that do not lead to the cause.
 """
 
 from __future__ import annotations
@@ -57,12 +57,7 @@ class LostPrivileges:
 
 
 def _file_of(pid: int) -> tuple[str, os.stat_result, int]:
-    """The program's path, its status, and the capabilities that its file permits.
-
-    Raises:
-        OSError: the process is gone, or its file cannot be found.
-
-    """
+    """The program's path, status and permitted capabilities. Raises OSError where process or file is gone."""
     link = f"/proc/{pid}/exe"
     try:
         return executable_of(pid) or link, Path(link).stat(), _permitted(link)
@@ -92,7 +87,6 @@ def _permitted(path: str) -> int:
 
 
 def _grants(path: str, pid: int) -> bool:
-    """The file system lets files give rights."""
     for one in (f"/proc/{pid}/exe", path):
         with contextlib.suppress(OSError):
             return not os.statvfs(one).f_flag & os.ST_NOSUID
@@ -100,7 +94,7 @@ def _grants(path: str, pid: int) -> bool:
 
 
 def _missing(status: dict[str, str], about: os.stat_result, capabilities: int) -> str:
-    """What the process does not have, in words; empty where nothing is missing, or for another reason."""
+    """What the process lacks, in words; empty where nothing is missing, or for another reason."""
     if not status or status.get("NoNewPrivs", "0") != "0":
         return ""
     missing = []
@@ -117,7 +111,7 @@ def _missing(status: dict[str, str], about: os.stat_result, capabilities: int) -
 
 
 def _name(number: int, table: str) -> str:
-    """Of a user or a group, by the local table: a directory service could keep us waiting."""
+    """Of a user or a group, by the local table: a directory service could block."""
     with contextlib.suppress(OSError):
         for line in Path("/etc", table).read_text(errors="replace").splitlines():
             fields = line.split(":")
@@ -127,7 +121,7 @@ def _name(number: int, table: str) -> str:
 
 
 def _say(line: str) -> None:
-    """To stderr, unless that would wait: the program is held meanwhile."""
+    """To stderr, unless that would block: the program is held meanwhile."""
     with contextlib.suppress(OSError):
         room = select.poll()
         room.register(2, select.POLLOUT)

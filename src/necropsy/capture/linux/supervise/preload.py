@@ -17,10 +17,7 @@ class Preloader:
     """Loads one piece after the other while nothing else is to be done."""
 
     def __init__(self, pieces: Iterator[object]) -> None:
-        """Each step of ``pieces`` loads one.
-
-        A step that yields true says that the next one is worth its time in short runs too, as is the very first.
-        """
+        """Each step of ``pieces`` loads one; in short runs only the first, and those after a step that yields true."""
         self._pieces: Iterator[object] | None = pieces
         self._start = time.monotonic()
         self._after = min(SOON_S, AFTER_S)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import platform
+import re
 from dataclasses import dataclass
 
 _CONT = 7
@@ -69,10 +71,8 @@ def _ptrace(request: int, tid: int, address: int = 0, data: int = 0) -> None:
 def seize(tid: int, options: int = FOLLOW) -> None:
     """Begin to trace a thread without stopping it.
 
-    Raises:
-        PermissionError: not allowed (Yama, seccomp, no capability), or it is traced by another process.
-        OSError: EIO or ENOSYS where this kernel has no PTRACE_SEIZE (gVisor).
-
+    Raises PermissionError where that is not allowed (Yama, seccomp, no capability, another tracer), and OSError (EIO,
+    ENOSYS) where the kernel has no PTRACE_SEIZE (gVisor).
     """
     _ptrace(_SEIZE, tid, 0, options)
 
@@ -152,12 +152,7 @@ def geteventmsg(tid: int) -> int:
 
 
 def wait() -> tuple[int, int]:
-    """(thread, wait status) of whatever happens next, as ``wait_at_once`` has it.
-
-    Raises:
-        ChildProcessError: nobody is left.
-
-    """
+    """(thread, wait status) of the next event, like ``wait_at_once``. Raises ChildProcessError without children."""
     found = _next(0)
     if found is None:  # cannot be without WNOHANG
         raise ChildProcessError
@@ -165,14 +160,10 @@ def wait() -> tuple[int, int]:
 
 
 def wait_at_once() -> tuple[int, int] | None:
-    """(thread, wait status) of what has happened, else None; like waitpid(-1, __WALL), with one difference.
+    """(thread, wait status) of a past event, else None; like waitpid(-1, __WALL), with one difference.
 
     A signal-delivery-stop is only looked at (WNOWAIT). Once waited for, the kernel has forgotten the signal, and it
-    would be lost if the tracer died before it continued the thread; so the thread keeps it if that happens.
-
-    Raises:
-        ChildProcessError: nobody is left.
-
+    would be lost if the tracer died before it continued the thread. Raises ChildProcessError without children.
     """
     return _next(os.WNOHANG)
 
@@ -198,10 +189,7 @@ def _next(flags: int) -> tuple[int, int] | None:
 
 
 def has_moved_on(stop: Stop) -> bool:
-    """The thread was killed in this stop, and something new is to be waited for: it is about to end, or has ended.
-
-    ``cont`` would then let it out of its EVENT_EXIT, unseen.
-    """
+    """Whether the thread was killed in this stop: ``cont`` would let it out of its EVENT_EXIT, unseen."""
     flags = os.WEXITED | os.WSTOPPED | os.WNOWAIT | os.WNOHANG | WALL
     try:
         found = os.waitid(os.P_PID, stop.tid, flags)
@@ -242,3 +230,9 @@ def waiting(tid: int) -> tuple[int, ...]:
     except ChildProcessError:
         return ()
     return (status,) if found else ()
+
+
+def kernel_version() -> tuple[int, int]:
+    """The kernel's first two numbers; (0, 0) where they cannot be read."""
+    found = re.match(r"(\d+)\.(\d+)", platform.release())
+    return (int(found[1]), int(found[2])) if found else (0, 0)

@@ -36,15 +36,15 @@ class PythonLoop:
     """As ``loop.Loop``."""
 
     def __init__(self, root: int, *, front: int, facts: Facts, journal: Journal, always: bool, failures: bool) -> None:
-        """Take over the command ``root``, which this thread has seized."""
+        """Take over the command ``root``, which this thread has seized; 0: who is traced comes by ``adopt``."""
         self._root, self._front, self._facts = root, front, facts
         self._always, self._failures = always, failures
         self._known = TracedThreads(journal)
+        self.adopt = self._known.adopt
         self._queue: deque[Tracee] = deque()
-        self._root_ended = False
+        self._root_ended, self._requests = False, frozenset[int]()
         self._leaving: ThreadGroup | None = None
-        self._requests: frozenset[int] = frozenset()
-        self._known.add(root, root)
+        _ = root and self._known.add(root, root)
 
     # ------------------------------------------------------------ waiting
 
@@ -107,7 +107,7 @@ class PythonLoop:
     # ------------------------------------------------------------ stops
 
     def _served(self, tid: int, stop: int) -> Event | None:
-        """Serve a stop; no exception may leave it, because a tracer that stands still holds the command."""
+        """Serve a stop; no exception may leave it, because a tracer that hangs blocks the command."""
         try:
             return self._stop(tid, stop)
         except ProcessLookupError:  # killed while it was stopped: its end comes next
@@ -198,7 +198,7 @@ class PythonLoop:
         return self._requested(thread, signo, sender) or self._pass_on(thread, signo)
 
     def _requested(self, thread: Tracee, signo: int, sender: int | None) -> Event | None:
-        """Somebody else asks the process to end, and it was not returned for that a short while ago."""
+        """Another process asks it to end, and it was not returned for that a short while ago."""
         process, time_now = thread.process, time.monotonic()
         if signo not in self._requests or self._root_ended or process.told or sender == process.pid:
             return None
@@ -279,7 +279,7 @@ class PythonLoop:
         return Event(Kind.HELD, process.pid, process.pid, 0)
 
     def _late(self, now: float) -> Event | None:
-        """A process whose time for stopping is up, or of which those that still ran have died unseen."""
+        """A process whose time for stopping is up, or whose running threads have died unseen."""
         for process in list(self._known.holds):
             late = now > process.last_held + FREEZE_S or now > process.held_since + LONGEST_FREEZE_S
             left = [tid for tid in process.running if late or state_of(tid) not in {"Z", "X", None}]

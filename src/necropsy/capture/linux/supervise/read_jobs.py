@@ -27,8 +27,8 @@ class ReadJob:
     process: Traced
     tid: int
     """The thread that goes on first."""
-    purpose: Literal["death", "exit", "hang", "measure", "request"]
-    """``exit``: the handler of a fault ends it by an exit code. ``request``: somebody asks it to end."""
+    purpose: Literal["death", "exit", "hang", "measure", "request", "release", "killed"]
+    """``exit``: after a handled fault; ``request``: a signal asks it to end; ``release``: it is to be detached."""
     signo: int = 0
     """The signal that kills it, 0 for none."""
     info: bytes | None = None
@@ -94,9 +94,9 @@ class ReadJob:
         return most if self.request is None else min(most, REQUEST_BUDGET_S)
 
     def measure(self, held: Mapping[int, int]) -> tuple[Gap, ...]:
-        """How much of its stack each thread used: at the end of all threads, before any stack is gone.
+        """Measure how much of its stack each thread used: at the end of all threads, before any stack is gone.
 
-        A thread that ends alone is not measured: glibc gives its pages back before (``advise_stack_range``).
+        A thread that ends alone is not measured: glibc gives its pages back first (``advise_stack_range``).
         """
         process = self.process
         try:

@@ -92,7 +92,7 @@ class ReaderPool:
                 self._readers[pid].stop()
 
     def close(self) -> None:
-        """Nothing more is to be read."""
+        """Nothing more is to be read, for now: at the next death a reader is started."""
         while self._readers:
             _, reader = self._readers.popitem()
             reader.stop()

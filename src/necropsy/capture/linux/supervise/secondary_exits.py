@@ -1,8 +1,8 @@
-"""What follows a death: a launcher that has lost one worker ends the others, and those ends are not news.
+"""Ends that follow a death: a launcher that has lost one worker ends the others, which is not reported.
 
-Who sent SIGTERM, SIGINT or SIGHUP is in its siginfo. Who sent SIGKILL is told to nobody (the kernel keeps no siginfo
-for it, ``__send_signal_locked`` in kernel/signal.c). But whoever sends a signal runs at that moment: where no ancestor
-of the killed process has run, it was none of them.
+Who sent SIGTERM, SIGINT or SIGHUP is in its siginfo; the kernel keeps none for SIGKILL (``__send_signal_locked`` in
+kernel/signal.c). But the sender runs at that moment: where no ancestor of the killed process has run, it was not one of
+them.
 """
 
 from __future__ import annotations
@@ -96,10 +96,7 @@ class SecondaryExits:
         return is_ours
 
     def told(self, crashes: list[Crash]) -> list[Crash]:
-        """The deaths, with a word on what followed at the first of them.
-
-        Where somebody outside asked all of them to end, the command among them, that is the command's own end, if any.
-        """
+        """The deaths; the first says what followed. If an outsider ended them all, the command's own end, if any."""
         from msgspec.structs import replace
 
         crashes = [crash for crash in crashes if not self._is_of_all(crash)]
@@ -128,7 +125,7 @@ def _note(name: str, sender: int | None, count: int) -> str:
 
 
 def _runs(pid: int) -> object:
-    """Changes where a thread of the process runs, or has run: an object that equals nothing where that is not known."""
+    """A value that differs once a thread of the process has run; equals nothing where that is unknown."""
     try:
         threads = sorted(Path(f"/proc/{pid}/task").iterdir())
     except OSError:

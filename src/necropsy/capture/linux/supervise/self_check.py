@@ -10,14 +10,11 @@ from pathlib import Path
 from typing import NoReturn
 
 from necropsy.capture.linux.stderr import bpf_probe
-from necropsy.capture.linux.supervise import kernel_version, ptrace
+from necropsy.capture.linux.supervise import ptrace
 
 
 def why_untraceable() -> str | None:
-    """Why this process cannot trace a child; None if it can, or if that cannot be tried.
-
-    A child of a traced process belongs to that tracer, so nothing can be said there.
-    """
+    """Why this process cannot trace a child; None if it can, or if it is traced, as a child then is too."""
     if _is_traced():
         return None
     try:
@@ -66,7 +63,7 @@ def is_filtered() -> bool:
 
 def why_no_probe() -> str | None:
     """Why stderr on a terminal or a pipe cannot be read along by the kernel's probe; None if it can."""
-    if kernel_version.version() < (5, 13):
+    if ptrace.kernel_version() < (5, 13):
         return "this kernel is older than 5.13"
     if not bpf_probe.is_allowed():
         return "it takes CAP_BPF and CAP_PERFMON, on x86-64"

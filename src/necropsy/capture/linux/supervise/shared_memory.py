@@ -1,7 +1,4 @@
-"""Memory that the processes of a run share: the log's tail as a ring, and the few facts that they tell each other.
-
-It is anonymous and shared over fork, so it needs no file descriptor and no lock: each field has one writer.
-"""
+"""Anonymous memory that a run's processes share over fork: log tail and facts; no lock, one writer for each field."""
 
 from __future__ import annotations
 
@@ -36,7 +33,7 @@ class Ring:
     """The last ``size`` bytes of what one process appends; any other may read.
 
     The first page holds counters, the data follow. ``csrc/tap.c`` writes the same fields: total (8 bytes), busy (4),
-    missed (4), the number of the last write (8), where the write in hand begins (8), the number of that one (8).
+    missed (4), the last write's number (8), where the current write begins (8), its number (8).
     """
 
     def __init__(self, size: int = 256 * 1024) -> None:
@@ -77,10 +74,7 @@ class Ring:
         return int(_U64.unpack_from(self._memory, 16)[0])
 
     def append_once(self, number: int, data: bytes) -> None:
-        """Only for the tap: append the write of this number, unless its predecessor has done so.
-
-        Where the predecessor was killed in the middle, the bytes go to the place where it began to put them.
-        """
+        """For the tap: append a write unless its killed predecessor did, else at the place where that had begun."""
         if self.last == number:
             return
         if _U64.unpack_from(self._memory, 32)[0] != number:

@@ -1,7 +1,7 @@
-"""Who sent a signal: the process that the kernel names, its number as it is here, and its command.
+"""Who sent a signal: the process, its number here, and its command.
 
-The kernel gives a sender the number that it has in the receiver's PID namespace (pid_namespaces(7)), where a process
-may be 7 that is 4711 here. And of a signal that necropsy's front passed on, it names the front.
+The kernel gives a sender's number in the receiver's PID namespace (pid_namespaces(7)): 7 there may be 4711 here. Of a
+signal that necropsy's front passed on, it names the front.
 """
 
 from __future__ import annotations
@@ -44,9 +44,7 @@ class SignalSenders:
     def of(self, process: Traced, signo: int, info: bytes | None) -> Sent:
         """Who sent this signal, which need not end the process.
 
-        Raises:
-            OSError, ValueError, struct.error: /proc or the kernel says something unexpected.
-
+        Raises OSError, ValueError or struct.error where /proc or the kernel says something unexpected.
         """
         if info is None:
             itself = signo == signal.SIGKILL and _kills_itself(process.pid)
@@ -74,7 +72,7 @@ def _with(info: bytes, code: int, sender: int) -> bytes:
 
 
 def _here(pid: int, sender: int) -> int:
-    """The number, here, of the process that is ``sender`` where process ``pid`` lives; 0 where it cannot be seen."""
+    """The number, here, of the process that is ``sender`` in ``pid``'s namespace; 0 where it cannot be seen."""
     numbers = _numbers(pid)
     if len(numbers) < 2 or not sender:
         return sender
@@ -102,9 +100,9 @@ def _space(pid: int) -> str | None:
 
 
 def _kills_itself(pid: int) -> bool:
-    """A thread of the process that SIGKILL ends stands in the very call that sends it to the process. x86-64.
+    """A thread of the process that SIGKILL ends is in the very call that sends it to the process. x86-64.
 
-    The kernel tells nobody who sent SIGKILL; but who sends it to itself does not come back from the call.
+    The kernel does not report who sent SIGKILL; but a process that sends it to itself does not return from the call.
     """
     if os.uname().machine != "x86_64":
         return False

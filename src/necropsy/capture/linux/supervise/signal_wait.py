@@ -1,7 +1,7 @@
-"""Blocked signals, taken one by one with a limit of time.
+"""Takes blocked signals one by one, with a timeout.
 
 Not by ``signal.sigtimedwait``: where a stop and a continue interrupt it (EINTR, signal(7)) and the time is up by then,
-CPython (3.11.7) returns a ``struct_siginfo`` that nobody filled in: forwarded, that is a signal that nobody sent.
+CPython (3.11.7) returns an uninitialized ``struct_siginfo``: forwarded, that is a signal that was never sent.
 """
 
 from __future__ import annotations
@@ -41,30 +41,21 @@ class TakenSignal(NamedTuple):
     """The ``siginfo_t``."""
 
     def send(self, pid: int) -> None:
-        """Send it on to the process, with the value and the sender of sigqueue(3) where it came by that.
+        """Send it on to the process, with the value and the sender of sigqueue(3), if any.
 
-        The kernel lets nobody repeat what kill(2) says of its caller: there the process that sends it on is named.
-
-        Raises:
-            OSError: there is no such process, or it belongs to another user.
-
+        The kernel lets no process repeat what kill(2) says of its caller: the forwarding process is named. Raises
+        OSError where there is no such process, or it belongs to another user.
         """
         call = _RT_SIGQUEUEINFO.get(os.uname().machine)
         if call is None or self.code >= _SI_USER or self.code == _SI_TKILL or self._queue(call, pid):
             os.kill(pid, self.signo)
 
     def _queue(self, call: int, pid: int) -> int:
-        """0 where the kernel takes it as it is."""
         return int(_LIBC.syscall(ctypes.c_long(call), ctypes.c_long(pid), ctypes.c_long(self.signo), self.info))
 
 
 def take(signals: Iterable[int], wait_s: float) -> TakenSignal | None:
-    """The next of these blocked signals; None where none has come in ``wait_s`` seconds.
-
-    Raises:
-        OSError: the kernel does not offer it.
-
-    """
+    """The next of these signals, or None after ``wait_s`` seconds. Raises OSError where the kernel lacks the call."""
     wanted = sum(1 << (signo - 1) for signo in signals).to_bytes(_SET_SIZE, "little")
     info = ctypes.create_string_buffer(SIGINFO_SIZE)
     deadline = time.monotonic() + wait_s

@@ -20,12 +20,7 @@ class StoppedProcesses:
         self._root, self._front = root, front
 
     def serve(self, process: Traced, tid: int, *, rests: bool) -> None:
-        """A thread has been stopped, or continued after that.
-
-        Raises:
-            OSError: the thread is gone.
-
-        """
+        """Note that a thread has been stopped, or continued after that. Raises OSError where the thread is gone."""
         self._interrupted.event_stop(tid, by_signal=rests)
         if rests:
             self._loop.listen(tid)

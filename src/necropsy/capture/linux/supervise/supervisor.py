@@ -1,6 +1,6 @@
-"""The process that the user started: it waits for the command, passes signals on, stops with it, and ends as it ends.
+"""The process that the user started: waits for the command, passes signals on, stops with it, and ends as it ends.
 
-All signals are blocked here and taken one by one (sigwaitinfo), so nothing interrupts anything.
+All signals are blocked here and taken one by one (sigwaitinfo), so that none interrupts a call.
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ _HELPER_END_S = 0.1
 
 @dataclass
 class Helper:
-    """A process beside the run (the log's tap or relay) that is started again where it dies before its work is done.
+    """A process beside the run (the log's tap or relay), restarted where it dies before its work is done.
 
-    ``hold`` is the descriptor whose closing the command would feel: this process keeps it open until then.
+    The command would feel ``hold`` being closed: this process keeps that descriptor open until then.
     """
 
     serve: Callable[[], int | None]
@@ -83,12 +83,7 @@ class Helper:
     ring_idle: Callable[[], bool] = field(default=lambda: True)
 
     def start(self) -> None:
-        """Fork it.
-
-        Raises:
-            OSError: no process is to be had.
-
-        """
+        """Fork it. Raises OSError where no process is left."""
         self.starts += 1
         self.pid = os.fork()
         if self.pid:
@@ -155,7 +150,7 @@ class Supervisor:
         return min(max(self.deadline - time.monotonic(), 0.0), look_s)
 
     def _reap(self) -> int | None:
-        """The command's status if it has ended; also takes note of what else did, and stops with the command."""
+        """The command's status if it has ended; also notes what else did, and stops with the command."""
         while self.status is None:
             pid, status = os.waitpid(self.command, os.WNOHANG | os.WUNTRACED)
             if not pid:
@@ -180,7 +175,7 @@ class Supervisor:
         self._reap_strangers()
 
     def _reap_strangers(self) -> None:
-        """Orphans, where this is the first process of a container, and children that were cloned with CLONE_PARENT."""
+        """Orphans, where this is a container's first process, and children that were cloned with CLONE_PARENT."""
         ours = {self.command, self.tracer, self.helper.pid if self.helper is not None else 0}
         with contextlib.suppress(OSError):
             while True:
@@ -192,8 +187,8 @@ class Supervisor:
     def _stop(self, signo: int) -> None:
         """Stop as the command did, so that the shell takes the terminal back; returns when continued.
 
-        Unless the command has been continued meanwhile: whoever did it would not do it again for us. Where that happens
-        after we looked, the tracer's SIGCONT comes after it, and takes back a stop that waits to be delivered.
+        Unless the command has been continued meanwhile, which will not be repeated for us. Where that happens after the
+        check, the tracer's SIGCONT follows it, and takes back a stop that is still pending.
         """
         if signo != signal.SIGSTOP:
             signal.signal(signo, signal.SIG_DFL)
@@ -228,7 +223,7 @@ class Supervisor:
                 taken.send(receiver)
 
     def _receiver(self, taken: TakenSignal) -> int:
-        """Whose the signal would be without us: the command's, our parent's, or nobody's (0)."""
+        """Whose the signal would be without us: the command's, our parent's, or 0."""
         if taken.code > 0:
             if taken.code != SI_KERNEL or taken.signo in _ABOUT_US or taken.signo in _TO_THE_GROUP:
                 return 0
@@ -281,7 +276,7 @@ class Supervisor:
             self._standstill.reset()
 
     def _stands_still(self) -> bool:
-        """The command, or any process of it, has waited for the tracer for longer than that may take."""
+        """The command, or any process of it, has waited for the tracer for too long."""
         held = is_held(self.command, self.tracer, at_rest=self.facts.at_rest)
         if held or self.facts.reading or state_of(self.tracer) == "T":
             return self._standstill.look(self.tracer, urgent=held)
@@ -311,9 +306,9 @@ class Supervisor:
             time.sleep(0.005)
 
     def _await_report(self, status: int) -> bool:
-        """Until the report is written: true; a second Ctrl-C (or TERM, HUP, QUIT) does not wait for it.
+        """Wait until the report is written: true; a second Ctrl-C (or TERM, HUP, QUIT) ends the wait.
 
-        Nor is a report waited for that does not get on: the command's end must not depend on us.
+        So does a report that makes no progress: the command's end must not depend on us.
         """
         impatient = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT}
         with contextlib.suppress(OSError):
@@ -336,14 +331,14 @@ class Supervisor:
         return False
 
     def _give_up(self) -> None:
-        """The report is not to be had in time. A tracer that was stopped may hold others: they are let go."""
+        """The report is not ready in time. A tracer that was stopped may hold others: they are let go."""
         self.lost = "the report was not ready in time"
         if self.tracer and state_of(self.tracer) == "T":
             self.lost = "the tracer stopped answering and was killed"
             os.kill(self.tracer, signal.SIGKILL)
 
     def _await_beside(self) -> None:
-        """Take our own children with us: where the first process of a container reaps nobody, they would pile up.
+        """Wait for our own children: where a container's first process does not reap, they would pile up.
 
         The tracer ends right after its report; a helper whose work goes on (a daemon writes to stderr) is left.
         """
@@ -359,7 +354,6 @@ class Supervisor:
             time.sleep(0.001)
 
     def _receive(self) -> bytes:
-        """The tracer's message; empty where it is gone."""
         for _ in range(2):
             # A peer that ends with words of ours unread resets the connection; its own last words are still there.
             with contextlib.suppress(OSError):
@@ -374,10 +368,7 @@ def _how(status: int) -> str:
 
 
 def end_as(status: int) -> int:
-    """End this process as the command ended: by the same signal, without a core of ours; else its exit code.
-
-    A signal that does not end this process (the first of a container is immune) becomes 128 + its number.
-    """
+    """End as the command did: by its signal, without a core (128 + its number if immune), else its exit code."""
     if not os.WIFSIGNALED(status):
         return os.WEXITSTATUS(status)
     signo = os.WTERMSIG(status)

@@ -1,8 +1,8 @@
-"""Signals that ask a process to end: at which of them its threads are read, and what is said of an end that follows.
+"""Signals that ask a process to end: when its threads are read, and how an end that follows is explained.
 
-timeout(1), SLURM and Kubernetes end programs by SIGTERM, and a program that hangs shows where only while it lives. So
-its threads are read when such a signal comes from outside of the run. A program may handle it and live on, and be
-signalled again and again: then it is read once in a while only, and no report is made of it.
+timeout(1), SLURM and Kubernetes end programs by SIGTERM, and only a living program shows where it hangs. So its threads
+are read when such a signal comes from outside the run. A program may handle it repeatedly and live on: then it is
+read once in a while only, and not reported.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _AGAIN_S, _SHARE = 30.0, 100
 _PASSED_ON_S = 60.0
 """A process that was asked to end asks its children: that long after, its signals count as those from outside."""
 _FOLLOWS_S, _SAVES_S, _SOON_S = 120.0, 600.0, 10.0
-"""An end by a signal follows from a request that is not older than this; an exit code that names the signal (143) may
-come later, after the work was saved; any other code is the answer to it only where it comes at once."""
+"""An end by a signal follows from a request not older than this; an exit code that names the signal (143) may come
+later, after the work was saved; any other code only where it comes at once."""
 _ENDS_WITHIN_S = 1.0
 _SI_USER = 0
 _READ = ("threads", "modules", "heaps", "libraries", "environment", "operation", "call")
@@ -58,12 +58,7 @@ class TerminationRequests:
         """When processes were read last, by the monotonic clock."""
 
     def wanted(self, process: Traced, tid: int, signo: int) -> Request | None:
-        """The request at which a process, stopped at the signal, is to be read; None where it is not.
-
-        Raises:
-            OSError: the thread is gone.
-
-        """
+        """The request at which a stopped process is to be read, or None. Raises OSError where the thread is gone."""
         status = status_of(tid)
         if process.crash is not None or process.hang is not None or has_signal(status, "SigIgn", signo):
             return None

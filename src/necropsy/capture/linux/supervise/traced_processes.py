@@ -143,10 +143,7 @@ class Traced:
         return {signo: sent.info for signo, sent in self.sent.items() if sent.info is not None}
 
     def become_another(self, executable: str | None = None, command: tuple[str, ...] | None = None) -> None:
-        """It has executed a program: of the threads one is left, and nothing that was seen before is of use.
-
-        What it runs is asked of ``/proc`` unless it is given.
-        """
+        """Handle an exec: one thread is left, earlier facts are void; ``/proc`` gives the program if not given."""
         self.threads = 1
         self.executed = True
         self.executions += 1

@@ -16,16 +16,15 @@ from necropsy.capture.linux.inspect import memory_cgroup, resource_limits
 from necropsy.capture.linux.stderr.log_source import Log
 from necropsy.capture.linux.stderr.pty_relay import settle
 from necropsy.capture.linux.supervise import fatal_signals, first_chance, minimal_crash, ptrace, without_ptrace
+from necropsy.capture.linux.supervise.c_loop import open_loop
 from necropsy.capture.linux.supervise.crash_context import CrashContext
 from necropsy.capture.linux.supervise.debugger_breakpoints import DebuggerBreakpoints
-from necropsy.capture.linux.supervise.event_loop import Event, Kind
+from necropsy.capture.linux.supervise.event_loop import Event, Kind, go_on
 from necropsy.capture.linux.supervise.interrupted_calls import InterruptedCalls
 from necropsy.capture.linux.supervise.leak_sanitizer import LeakSanitizer
-from necropsy.capture.linux.supervise.loop_choice import open_loop
 from necropsy.capture.linux.supervise.lost_privileges import LostPrivileges
 from necropsy.capture.linux.supervise.preload import Preloader
-from necropsy.capture.linux.supervise.process_table import MOST_DEATHS
-from necropsy.capture.linux.supervise.process_tree import ProcessTree
+from necropsy.capture.linux.supervise.process_tree import MOST_DEATHS, ProcessTree
 from necropsy.capture.linux.supervise.ptrace import Stop
 from necropsy.capture.linux.supervise.read_jobs import ReadJob, changed, with_end
 from necropsy.capture.linux.supervise.reader_pool import ReaderPool
@@ -40,18 +39,18 @@ from necropsy.model import Crash, Exit, Gap
 
 MOST_CHILDREN = 4
 """Children of a command whose time is up that are looked at as well."""
-_AT_EXIT = ptrace.EVENT_EXIT << 8 | signal.SIGTRAP
+AT_EXIT = ptrace.EVENT_EXIT << 8 | signal.SIGTRAP
 
 
 class Tracer:
-    """What is decided. ``root`` is the command's own process, which this thread has seized."""
+    """What is decided. ``root`` is the command's process, which this thread has seized; ``front`` is 0: none waits."""
 
     def __init__(self, root: int, log: Log, facts: Facts, options: RunOptions, front: int) -> None:
         self.log, self.facts, self.options = log, facts, options
-        self.root = Traced(root, parent=front, role="command")
+        self.root = Traced(root, parent=front or None, role="command")
         self.members = ProcessTree(self.root)
         self._loop, slow = open_loop(
-            root, front=front, facts=facts, journal=self.members, log=log, always=options.always
+            root if front else 0, front=front, facts=facts, journal=self.members, log=log, always=options.always
         )
         self.members.probe = log.probe if slow is not None else None
         self.gaps: list[Gap] = [] if slow is None else [Gap(part="supervision", why=f"{slow}; it costs more time")]
@@ -69,6 +68,8 @@ class Tracer:
         self._jobs: dict[int, ReadJob] = {}
         """By process: what it is held for."""
         self._readers = ReaderPool(options.budget_s, self._death, self._read)
+        self._failed: Event | None = None
+        """The last event that a defect of ours has left undecided."""
         self._root_is_over = False
         """The command has ended, and what is owed to its children delays the report."""
         self._hung: list[Traced] | None = None
@@ -99,8 +100,9 @@ class Tracer:
                     continue
                 ended = self._handle(event)
             except Exception as error:  # noqa: BLE001 - a defect of ours must not hold the command
-                if not isinstance(error, ProcessLookupError):  # killed while it was stopped: its end comes next
-                    self.gaps.append(Gap(part="process", why=f"tracing: {type(error).__name__}: {error}"))
+                gap = Gap(part="process", why=f"tracing: {type(error).__name__}: {error}")
+                if not isinstance(error, ProcessLookupError) and gap not in self.gaps:  # else killed: its end is next
+                    self.gaps.append(gap)
                 self._go_on(event)
                 ended = event.kind is Kind.ENDED and event.pid == self.root.pid
             self._root_is_over = self._root_is_over or ended
@@ -155,17 +157,14 @@ class Tracer:
                 self._exiting(process, event.tid, event.value)
 
     def _go_on(self, event: Event) -> None:
-        """After a defect: whatever is held because of this event."""
+        """After a defect: continue whatever is held because of this event."""
         self._jobs.pop(event.pid, None)
         with contextlib.suppress(Exception):
-            if event.kind in {Kind.EXECUTED, Kind.ASKED, Kind.INTERRUPTED, Kind.RESUMED, Kind.REQUESTED, Kind.NOTICED}:
-                self._loop.resume(event.tid, 0 if event.kind is Kind.EXECUTED else event.value)
-            elif event.kind is Kind.RESTS:
-                self._loop.listen(event.tid)
-            elif event.kind is Kind.EXITING:
-                self._loop.let_exit(event.tid)
-            elif event.kind in {Kind.FATAL, Kind.HELD}:
-                self._loop.release(event.pid, event.tid, event.value if event.kind is Kind.FATAL else 0)
+            if event == self._failed:  # it came again, so that was not enough
+                ptrace.detach(event.tid)
+            else:
+                go_on(self._loop, event)
+        self._failed = event
         self.facts.mark_reading(bool(self._jobs))
 
     def _nothing(self) -> None:
@@ -229,7 +228,7 @@ class Tracer:
         self._crashes.append(crash)
 
     def _is_one_too_many(self, process: Traced, signo: int = 0) -> bool:
-        """There are enough deaths; or nobody wants those by this signal to be read."""
+        """Enough deaths were read, or deaths by this signal are unwanted."""
         return (len(self._crashes) >= MOST_DEATHS and process is not self.root) or signo in self._requests.left_out
 
     def _record(self, process: Traced, signo: int) -> None:
@@ -268,7 +267,7 @@ class Tracer:
                 self._aftermath.killed(process)
                 process.limits = resource_limits.in_use(process.pid, with_threads=False)
             elif not self._is_one_too_many(process, signo) and fatal_signals.is_to_be_read(process, tid, signo):
-                self._hold(ReadJob(process, tid, "death", signo, sent.info), stop=_AT_EXIT)
+                self._hold(ReadJob(process, tid, "death", signo, sent.info), stop=AT_EXIT)
                 return
         self._loop.let_exit(tid)
 
@@ -277,20 +276,19 @@ class Tracer:
         is_free = is_free and os.WEXITSTATUS(ending) != 0 and not self._is_one_too_many(process)
         if is_free and first_chance.left_by(process.pid, tid, self._loop.chances(process.pid)) is not None:
             self._aftermath.died(process)
-            self._hold(ReadJob(process, tid, "exit"), stop=_AT_EXIT, interrupt=False)
+            self._hold(ReadJob(process, tid, "exit"), stop=AT_EXIT, interrupt=False)
             return
         if process is self.root and os.WEXITSTATUS(ending):
             process.limits = resource_limits.in_use(process.pid)
         self._bell.last_look(process, tid, os.WEXITSTATUS(ending), alone=len(self.members.living) == 1)
         if self.options.always and process.stacks is None and process.pid not in self._jobs:
-            self._hold(ReadJob(process, tid, "measure"), stop=_AT_EXIT, interrupt=False)
+            self._hold(ReadJob(process, tid, "measure"), stop=AT_EXIT, interrupt=False)
             return
         self._loop.let_exit(tid)
 
     # ------------------------------------------------------------ deaths
 
     def _fatal(self, process: Traced, tid: int, signo: int) -> None:
-        """A signal that kills is about to be delivered."""
         if self._breakpoints.is_for_debugger(process.pid, Stop(tid, signo, 0)):
             self._loop.release(process.pid, tid)
             return
@@ -304,10 +302,10 @@ class Tracer:
             self._hold(ReadJob(process, tid, "death", signo, info, signo), stop=signo, again=signo)
 
     def _asked(self, root: Traced, tid: int, signo: int) -> None:
-        """Its time is up: see where every thread stands before the signal that ends it is delivered.
+        """Its time is up: read its threads before the signal that ends it is delivered.
 
-        Its children are looked at too: it may be waiting for one of them. They may live on, so they are told at once;
-        those of its process group are ended with it, as by timeout(1).
+        Its children are read too: it may be waiting for one of them. They may live on, so they are told at once; those
+        of its process group are ended with it, as by timeout(1).
         """
         if root.hang is not None or self._hung is not None:
             self._loop.resume(tid, signo)
@@ -319,7 +317,6 @@ class Tracer:
         self._hold(ReadJob(root, tid, "hang", delivers=signo), stop=signo)
 
     def _requested(self, process: Traced, tid: int, signo: int) -> None:
-        """Somebody asks it to end: see where its threads stand before the signal is delivered."""
         is_held = process.pid in self._jobs or self.facts.timed_out
         request = None if is_held else self._requests.wanted(process, tid, signo)
         if request is None:
@@ -333,14 +330,14 @@ class Tracer:
         self._loop.resume(tid, signo)
 
     def _hold(self, job: ReadJob, *, stop: int | None, again: int = 0, interrupt: bool = True) -> None:
-        """Stop all threads of the process; it is read when they stand."""
+        """Stop all threads of the process; it is read once they have stopped."""
         self._jobs[job.process.pid] = job
         self.facts.mark_reading(True)
         if self._loop.hold(job.tid, stop=stop, again=again, interrupt=interrupt):
             self._ready(job, 0)
 
     def _ready(self, job: ReadJob, running: int) -> None:
-        """All threads stand, but for those that did not stop in time."""
+        """All threads have stopped, except those that did not in time."""
         job.running = running
         if job.purpose == "measure":
             self.gaps += job.measure(self._loop.held(job.process.pid))
@@ -357,7 +354,6 @@ class Tracer:
         return job.death(self._loop.held(pid), self._loop.chances(pid), self.log, self.cores, self.options)
 
     def _read(self, job: ReadJob, crash: Callable[[], Crash], has_core: bool) -> None:
-        """It has been read."""
         process = job.process
         if has_core:
             self.cores.keep(process.pid, job.at, job.core)
@@ -374,7 +370,7 @@ class Tracer:
         self._finish(job)
 
     def _finish(self, job: ReadJob) -> None:
-        """Let its threads go on: first the one that dies; what the others would still do, they would do anyway."""
+        """Let its threads go on, the dying one first; what the others still do, they would do anyway."""
         process = job.process
         self._jobs.pop(process.pid, None)
         if job.purpose in {"death", "exit"} or (process is self.root and job.request is None):
@@ -386,7 +382,7 @@ class Tracer:
         self.facts.mark_reading(bool(self._jobs))
 
     def _finish_hang(self, job: ReadJob) -> None:
-        """The children go on at once; the command when the last of them has been looked at."""
+        """The children go on at once; the command when the last of them has been read."""
         if job.process is not self.root:
             self._loop.release(job.process.pid, 0)
         else:

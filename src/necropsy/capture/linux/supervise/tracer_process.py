@@ -1,8 +1,8 @@
-"""The tracer's process, from its first breath to its last: attach, follow, and have the end told by a reporter.
+"""Entry point of the tracer process: attach to the command, run the ptrace loop, then fork a reporter.
 
-The reporter is a process of its own, so that what goes wrong in it (a native library's crash too) costs the report
-only, and so that the rest of the run is served meanwhile. When it is done this process ends; the kernel then lets go
-of everything that is still traced.
+The reporter is a process of its own, so that an error in it (even a native library's crash) costs the report only, and
+the rest of the run is served meanwhile. When it is done this process ends; the kernel then lets go of everything that
+is still traced.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ class TracerProcess:
         return True
 
     def _on_end_of_let_go(self, tracer: Tracer) -> None:
-        """The command, which is not traced any more, has ended: how, says the front."""
+        """An untraced command has ended; the front has its status."""
         if not is_dead(tracer.root.pid):
             self._beside = without_ptrace.wait_beside(tracer.root.pid)
             return
@@ -189,7 +189,7 @@ class TracerProcess:
     # ------------------------------------------------------------ not traced
 
     def _wait_untraced(self, command: int, refused: str) -> None:
-        """Nothing can be read of the command; its exit is told by the front, whose child it is."""
+        """Nothing can be read of the command; the front, its parent, has its status."""
         root = Traced(command, parent=self.front, role="command", command=self.task.words)
         status = self._told_end(root)
         if status is None:
@@ -219,10 +219,7 @@ class TracerProcess:
         self._on_reporter_end(end)
 
     def _told_end(self, root: Traced | None = None) -> int | None:
-        """The command's wait status, once the front has it; None where nothing was executed, or the front is gone.
-
-        ``root`` is to learn what it runs.
-        """
+        """The command's wait status from the front, which also names its program for ``root``; None without an exec."""
         while True:
             message = os.read(self.task.link.fileno(), 4096)
             if message == NOTHING or not message:
@@ -233,7 +230,7 @@ class TracerProcess:
                 root.executable = executable_of(root.pid)
 
     def _untraced_death(self, root: Traced, status: int, why: str) -> tuple[Crash, tuple[Gap, ...]]:
-        """What a core shows of the command's death, and what is missing where there is none."""
+        """What a core shows of the command's death, and what is missing without one."""
         budget_s = self.options.budget_s
         self.facts.mark_reading(True)
         found = without_ptrace.crash(root.pid, status, why, since=self._since, folder=self._folder, budget_s=budget_s)
@@ -337,7 +334,7 @@ def is_heard(go: int, tracer: int, facts: Facts) -> bool:
 
 
 def allow_tracing_by(pid: int) -> None:
-    """For the command: under Yama (Ubuntu) only ancestors may trace; this lets in ``pid`` and its descendants.
+    """Let ``pid`` and its descendants trace this command: Yama (Ubuntu) allows ancestors only.
 
     Documentation/admin-guide/LSM/Yama.rst; without Yama it fails and is not needed.
     """

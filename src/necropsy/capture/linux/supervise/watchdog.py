@@ -1,7 +1,7 @@
-"""Whether a process of ours that somebody waits for gets on.
+"""Watchdog: detects that the tracer or reporter has stopped making progress.
 
-By what it does between two looks, not by the clock: on a full machine it may get a hundredth of a CPU, and where the
-whole container was frozen for an hour it has not stood still for an hour.
+It compares their work between two looks, not the clock: on a full machine they may get a hundredth of a CPU, and in a
+container that was frozen for an hour nothing hung for an hour.
 """
 
 from __future__ import annotations
@@ -52,10 +52,7 @@ class Watchdog:
         self._stopped = self._still = self._unserved = 0
 
     def look(self, *pids: int, urgent: bool = True) -> bool:
-        """What is awaited of these processes will not come: they have not moved for too long.
-
-        ``urgent``: it is the command that waits. A look that comes too soon after the last one counts for nothing.
-        """
+        """Whether these have not moved for too long; ``urgent``: the command waits. Too early a look is ignored."""
         if self.clock() - self._at < LOOK_S - _SLACK_S:
             return False
         self._at = self.clock()
@@ -90,7 +87,7 @@ def _switches(status: dict[str, str]) -> tuple[str, ...]:
 
 
 def is_held(command: int, tracer: int, *, at_rest: bool) -> bool:
-    """The command stands in a stop of our tracer, or is dead and not yet reaped by it.
+    """The command is in a stop of our tracer, or is a zombie that it has yet to reap.
 
     ``at_rest``: the command was stopped by a signal and waits for SIGCONT, which looks the same.
     """

@@ -1,8 +1,7 @@
-"""A death that could not be watched: this system refuses ptrace, or the process had to be let go.
+"""A death that was not watched: the system refuses ptrace, or the process had to be let go.
 
-A ladder: what the kernel's core shows if it left one; without one the exit status and the log, in which faulthandler
-names the Python line if it is on (``PYTHONFAULTHANDLER=1``). It is not switched on here: a program under necropsy does
-what it would have done.
+Sources, in order: the kernel's core if it left one; else the exit status and the log, in which faulthandler names the
+Python line if it is on (``PYTHONFAULTHANDLER=1``). It is not switched on here: necropsy does not change the program.
 """
 
 from __future__ import annotations
@@ -57,10 +56,7 @@ def for_leak_sanitizer(process: Traced) -> Gap:
 
 
 def let_die(process: Traced, tid: int, signo: int, record: Callable[[Traced, int], None]) -> None:
-    """Let a process that was read die of the fault at which its thread ``tid`` stands; it cannot while it is traced.
-
-    Its end is told now (``record``): it is no child of ours, so the kernel will not tell us.
-    """
+    """Detach a read process so that it dies of its fault; ``record`` its end, as the kernel tells only its parent."""
     ptrace.detach(tid, signo)
     process.end(signo, time.monotonic())
     process.crash_signo = signo
@@ -69,10 +65,7 @@ def let_die(process: Traced, tid: int, signo: int, record: Callable[[Traced, int
 
 
 def crash(pid: int, status: int, refused: str, *, since: float, folder: Path, budget_s: float) -> Crash | None:
-    """What the core of ``pid`` shows that was left since then (seconds since the epoch), if there is one.
-
-    ``status``: the wait status of the process; ``folder``: where it ran.
-    """
+    """The crash in the core that ``pid`` left since then (epoch), if any; ``folder``: where it ran."""
     if not os.WIFSIGNALED(status) or not os.WCOREDUMP(status):
         return None
     # It takes drgn and capstone: what is needed after such deaths only is imported then.
@@ -94,12 +87,7 @@ def crash(pid: int, status: int, refused: str, *, since: float, folder: Path, bu
 
 
 def wait_beside(pid: int) -> int:
-    """A child of this process that ends when ``pid``, which is nobody's tracee, has ended; its pid.
-
-    Raises:
-        OSError: no process is to be had.
-
-    """
+    """Fork a child that ends when the untraced ``pid`` has ended; its pid. Raises OSError where no process is left."""
     child = os.fork()
     if child:
         return child
@@ -132,7 +120,6 @@ def with_end(found: Crash, ended: Exit | None, tail: str | None, gaps: Sequence[
 
 
 def _is_piped() -> bool:
-    """The kernel gives cores to a program."""
     try:
         return _PATTERN.read_text().startswith("|")
     except OSError:

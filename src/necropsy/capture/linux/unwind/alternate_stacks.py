@@ -1,9 +1,9 @@
-"""The stack that a thread ran on, where it was not its own: a signal's alternate one, or a coroutine's.
+"""A thread's stack where it is not its own: a signal's alternate one, or a coroutine's.
 
-What the stack pointer alone cannot tell, the frames can. A function whose frame is too large for the thread's own stack
-leaves the pointer in foreign memory too; but its caller's frame lies on the thread's own stack, and nothing but a call
-lies between the two. From a signal's stack the way back leads through the kernel's record of the interrupted code. A
-coroutine's stack leads nowhere else: its first frame has no tables, and the frame pointer there is an old one.
+The stack pointer alone cannot tell: a function whose frame is too large for the thread's own stack leaves the pointer
+in foreign memory too. But its caller's frame is on the thread's own stack, with only a call between the two. From a
+signal's stack the way back leads through the kernel's record of the interrupted code. A coroutine's stack leads nowhere
+else: its first frame has no tables, and the frame pointer there is an old one.
 """
 
 from __future__ import annotations
@@ -69,6 +69,6 @@ def ran_on(maps: MemoryMap, memory: Memory, stack: Stack, unwound: NativeStack) 
 
 
 def _given(memory: Memory, context: int) -> tuple[int, int]:
-    """What ``sigaltstack`` was given, as the kernel's record at ``context`` has it; 0, 0 where it cannot be read."""
+    """The arguments of ``sigaltstack``, by the kernel's record at ``context``; 0, 0 where it cannot be read."""
     low, size = memory.u64(context + _SS_SP), memory.u64(context + _SS_SIZE)
     return (low, low + size) if low and size else (0, 0)

@@ -14,7 +14,7 @@ from necropsy.capture.linux.inspect.modules import Budget, find
 from necropsy.capture.linux.inspect.process_memory import ProcessMemory
 from necropsy.capture.linux.stderr import stdio_buffers
 from necropsy.capture.linux.unwind import stack_bounds
-from necropsy.capture.linux.unwind.without_drgn import FrameWalker
+from necropsy.capture.linux.unwind.unwinder import Unwinder
 from necropsy.capture.process import unread_stderr
 from necropsy.capture.process.code_constants import Code
 from necropsy.capture.run_options import Said
@@ -32,12 +32,9 @@ _BEGINS = frozenset({"_start", "__libc_start_main"})
 
 
 def said_by(pid: int, tid: int, until: float) -> Said | None:
-    """What the functions that ended the process said, and who they are; None where nobody called exit(3).
+    """What the functions that ended the process said, and who they are; None where exit(3) was not called.
 
-    Raises:
-        OSError: the process is gone or may not be read.
-        ValueError: its memory is not what it must be.
-
+    Raises OSError where the process is gone or unreadable, and ValueError for unexpected memory.
     """
     mapped = memory_map.read(pid)
     if any(one.path is not None and one.executable and _RUNS_OTHERS.search(one.path) for one in mapped):
@@ -46,7 +43,7 @@ def said_by(pid: int, tid: int, until: float) -> Said | None:
     with ProcessMemory(pid) as memory:
         files = find(pid, mapped, memory, budget=Budget(_MOST_BYTES, max(until - time.monotonic(), 0.0)))
         stack = stack_bounds.of_thread(mapped, memory, now, is_main=tid == pid, limit=stack_bounds.soft_limit(pid))
-        frames = _of_exit(FrameWalker(mapped, memory, files).unwind(now, stack, until).kept())
+        frames = _of_exit(Unwinder(mapped, memory, files).unwind(now, stack, until).kept())
         if not frames:
             return None
         words: LastWords | None = None
@@ -60,9 +57,9 @@ def said_by(pid: int, tid: int, until: float) -> Said | None:
 
 
 def _of_exit(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
-    """The frames, if they lead through exit(3) or its kind to a named caller outside of the system's libraries.
+    """The frames, if they lead through exit(3) or its kind to a named caller outside the system's libraries.
 
-    A ``main`` that returned is not on the stack any more: then its caller is all that is left of it.
+    A ``main`` that returned is no longer on the stack: then its caller is all that is left of it.
     """
     outside = next((at for at, one in enumerate(frames) if not _SYSTEM.match(_file(one))), None)
     if outside is None or not any(one.function in _EXITS for one in frames[:outside]):

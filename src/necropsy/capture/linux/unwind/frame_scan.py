@@ -5,8 +5,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from necropsy.capture.linux.inspect.memory_map import MemoryMap
-from necropsy.capture.process.code_location import CodeLocation
+from necropsy.capture.linux.inspect.memory_map import MapEntry, MemoryMap
+from necropsy.capture.process.deep_stack import CodeLocation
 from necropsy.capture.process.memory import Memory
 from necropsy.capture.process.native_stack import LARGE_FRAME, Cursor, NativeStack
 from necropsy.capture.process.registers import Registers
@@ -43,9 +43,9 @@ class FrameScan:
     def caller(
         self, out: NativeStack, state: Mapping[str, int], stack: Stack | None, *, called: bool = False
     ) -> Cursor | None:
-        """The caller, where nothing says how to unwind: by frame pointer, or by a return address.
+        """The caller, where nothing says how to unwind: by frame pointer, or by a return address, as noted in ``out``.
 
-        How it was found is noted in ``out``. ``called``: the thread stands at an address where no code is.
+        ``called``: the thread is at an address where there is no code.
         """
         pointer, frame_pointer = state.get("rsp", 0), state.get("rbp", 0)
         high = stack.high if stack is not None and stack.high is not None else pointer + (1 << 20)
@@ -81,9 +81,18 @@ class FrameScan:
         one = self._maps.at(low) or self._maps.above(low)
         # Where the stack is used up, its pointer is below the lowest page of it.
         low = (low if one is None else max(low, one.low)) + 7 & ~7
+        high = min(high, self._end_of_alike(one, low + _SCANNED_WORDS * 8))
         data = self._memory.some(low, max(min(_SCANNED_WORDS * 8, high - low), 0))
         for index in range(len(data) // 8):
             yield low + index * 8, struct.unpack_from("<Q", data, index * 8)[0]
+
+    def _end_of_alike(self, one: MapEntry | None, most: int) -> int:
+        """Where the memory that ``one`` begins ends; a coroutine's stack may be right below a library's variables."""
+        end = most
+        while one is not None and (end := one.high) < most:
+            after = self._maps.at(end)
+            one = after if after is not None and after.path == one.path else None
+        return end
 
     def is_return_address(self, value: int) -> bool:
         """Whether a call instruction stands right before it, in executable memory."""

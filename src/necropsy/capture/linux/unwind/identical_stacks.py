@@ -1,7 +1,7 @@
-"""Threads that stand alike: a pool's idle ones have the same return addresses at the same places of their stacks.
+"""Threads with equal stacks: a pool's idle ones have the same return addresses at the same places of their stacks.
 
-Where the way to the callers leads by the stack pointer alone, these words decide all of it. So one of such threads is
-unwound, and of the others the words are compared.
+Where the stack pointer alone leads to the callers, these words decide all of it. So one such thread is unwound, and of
+the others the words are compared.
 """
 
 from __future__ import annotations
@@ -9,9 +9,8 @@ from __future__ import annotations
 from array import array
 from dataclasses import dataclass
 
-from necropsy.capture.linux.inspect.framework_op import Found
 from necropsy.capture.process.memory import Memory
-from necropsy.capture.process.native_stack import NativeStack
+from necropsy.capture.process.native_stack import KernelFrame, NativeStack
 from necropsy.capture.process.registers import Registers
 from necropsy.capture.process.thread_report import ThreadReport
 
@@ -33,7 +32,7 @@ class IdenticalStacks:
     size: int
     words: tuple[tuple[int, int], ...]
     told: ThreadReport
-    kernel: Found | None
+    kernel: KernelFrame | None
 
 
 class KnownStack:
@@ -44,7 +43,7 @@ class KnownStack:
         self._at: dict[int, list[IdenticalStacks]] = {}
         self._told: dict[tuple[tuple[int, ...], tuple[int, ...]], ThreadReport] = {}
 
-    def find(self, now: Registers) -> tuple[ThreadReport, Found | None] | None:
+    def find(self, now: Registers) -> tuple[ThreadReport, KernelFrame | None] | None:
         """The stack of a thread with these registers, if one that was unwound before has the same."""
         known = self._at.get(now.rip)
         if not known:
@@ -57,10 +56,10 @@ class KnownStack:
                     known.insert(0, known.pop(index))  # the next one is most likely of the same pool
                 moved = now.rsp - one.pointer
                 kernel = one.kernel
-                return one.told, kernel and Found(kernel.kernel, kernel.low + moved, kernel.high + moved)
+                return one.told, kernel and KernelFrame(kernel.kernel, kernel.low + moved, kernel.high + moved)
         return None
 
-    def add(self, now: Registers, unwound: NativeStack, told: ThreadReport, kernel: Found | None) -> ThreadReport:
+    def add(self, now: Registers, unwound: NativeStack, told: ThreadReport, kernel: KernelFrame | None) -> ThreadReport:
         """Remember a stack that was unwound. Returns ``told``, or an equal one that another thread has already."""
         if len(unwound) > _MOST_FRAMES or not unwound.complete:
             return told

@@ -1,8 +1,7 @@
-"""Names of functions that a compiler made while the process ran, from what it registered for debuggers.
+"""Names of functions that were compiled at run time, from what the compiler registered for debuggers.
 
-Compilers that can be debugged keep a list of small ELF files in memory, one for each piece of code that they made:
-``struct jit_descriptor`` and ``struct jit_code_entry`` (GDB's manual, *JIT Compilation Interface*). LLVM's does, so
-numba's and XLA's functions are in it.
+A list of small ELF files in memory, one for each piece of code: ``struct jit_descriptor`` and ``struct jit_code_entry``
+(GDB's manual, *JIT Compilation Interface*). LLVM keeps it, so numba's and XLA's functions are in it.
 """
 
 from __future__ import annotations

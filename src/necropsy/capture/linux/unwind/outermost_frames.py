@@ -1,7 +1,7 @@
 """The outer end of a stack that could not be read to its end: where it began is worth as much as where it died.
 
-Which words up there are return addresses is not known, so each one that may be is followed, from the lowest upwards;
-the first that leads to the thread's first function is believed.
+Each word up there that may be a return address is followed, from the lowest upwards; the first that leads to the
+thread's first function is taken.
 """
 
 from __future__ import annotations
@@ -33,13 +33,7 @@ def read(
 ) -> None:
     """Where the time for ``out`` was up: add its outer end, and about how many frames it has in all.
 
-    Args:
-        out: the frames that were read.
-        memory: of the process.
-        stack: the thread's.
-        known: return addresses that were seen on it.
-        follow: adds a frame and its callers, until a deadline (monotonic, s).
-
+    ``known``: return addresses on the stack; ``follow`` adds a frame and its callers until a deadline (monotonic, s).
     """
     if out.why != LATE or stack is None or stack.high is None or len(out) < 2:
         return

@@ -31,12 +31,7 @@ class Dump:
     """py-spy at work beside us: started at once, collected when its answer is needed."""
 
     def __init__(self, pid: int, *, with_locals: bool) -> None:
-        """Start it.
-
-        Raises:
-            PythonStackError: it is not installed or does not start.
-
-        """
+        """Start it. Raises PythonStackError where it is not installed or does not start."""
         self.holds_gil: int | None = None
         """The thread that held the GIL, once collected; None where none did or py-spy cannot tell."""
         path = find_py_spy()
@@ -59,14 +54,9 @@ class Dump:
     def collect(self, limit_s: float, pointers: Mapping[int, int] | None = None) -> dict[int, tuple[Frame, ...]]:
         """The Python frames of each thread by its id, innermost first; threads without Python are not in it.
 
-        Args:
-            limit_s: seconds that it may take.
-            pointers: thread pointer (``fs_base``) -> id of the thread. CPython before 3.11 knows its threads by what
-                ``pthread_self`` returns, which on x86-64 is this pointer.
-
-        Raises:
-            PythonStackError: it was refused, failed, or took more than ``limit_s`` seconds.
-
+        ``pointers``: thread pointer (``fs_base``) -> id of the thread. CPython before 3.11 knows its threads by what
+        ``pthread_self`` returns, which on x86-64 is this pointer. Raises PythonStackError where py-spy was refused,
+        failed, or took more than ``limit_s`` seconds.
         """
         try:
             out, complaint = self._process.communicate(timeout=max(limit_s, 0.1))
@@ -123,11 +113,7 @@ _DUMP = msgspec.json.Decoder(list[_Thread])
 def parse(data: bytes, pointers: Mapping[int, int] | None = None) -> tuple[dict[int, tuple[Frame, ...]], int | None]:
     """What ``py-spy dump --json`` printed: the frames of each thread by its id, and the thread that holds the GIL.
 
-    Threads that stand alike share their frames.
-
-    Raises:
-        PythonStackError: it is not that.
-
+    Equal stacks share their frames. Raises PythonStackError for any other input.
     """
     try:
         threads = _DUMP.decode(data)

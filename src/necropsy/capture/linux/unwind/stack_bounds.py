@@ -45,11 +45,9 @@ def soft_limit(pid: int) -> int | None:
 def of_thread(
     maps: MemoryMap, memory: Memory, registers: Registers, *, is_main: bool, limit: int | None
 ) -> Stack | None:
-    """The stack of the thread with these registers; ``guard_hit`` is left to ``exhausted``.
+    """The thread's stack; None where not even a mapping under the stack pointer is known.
 
-    Returns:
-        None where not even a mapping under the stack pointer is known.
-
+    ``guard_hit`` is left to ``exhausted``.
     """
     own = _main(maps, limit) if is_main else _by_control_block(maps, memory, registers["fs_base"])
     sp = registers.rsp
@@ -127,7 +125,7 @@ def _by_control_block(maps: MemoryMap, memory: Memory, fs_base: int) -> Stack | 
 
 
 def _above_zones(maps: MemoryMap, low: int, limit: int) -> int:
-    """The lowest byte that may be used: a runtime can make a stack's end guard pages of its own (HotSpot)."""
+    """The lowest byte that may be used: a runtime can protect pages at a stack's end itself (HotSpot)."""
     while (zone := maps.at(low)) is not None and zone.permissions[:3] == "---" and zone.high < limit:
         low = zone.high
     return low
@@ -149,7 +147,7 @@ def as_at_the_fault(stack: Stack, fault_address: int | None) -> Stack:
     """The stack as it was when nothing was mapped at ``fault_address`` (SEGV_MAPERR).
 
     The kernel lets a main thread's stack grow when another process reads below it, too, and then up to the limit of the
-    process that reads. Only what lies within the limit of its own process was there before.
+    reader. Only what is within the limit of its own process was there before.
     """
     if fault_address is None or not stack.is_main or stack.low is None or stack.high is None or stack.size is None:
         return stack
@@ -160,14 +158,10 @@ def as_at_the_fault(stack: Stack, fault_address: int | None) -> Stack:
 
 
 def exhausted(stack: Stack, fault_address: int | None) -> bool | None:
-    """Whether the access at ``fault_address`` was one to this stack, below its lowest byte.
+    """Whether the access at ``fault_address`` was to this stack, below its lowest byte; None where unknown.
 
-    It does not ask which instruction it was: a ``mov`` overflows a stack as well as a ``call``. An access to the stack
-    lies at or above the stack pointer (less the red zone, or what a probe of the compiler touches ahead of it).
-
-    Returns:
-        None where the fault address, the stack or its pointer is not known.
-
+    Any instruction counts: a ``mov`` overflows a stack as well as a ``call``. An access to the stack is at or above the
+    stack pointer (less the red zone, or what a probe of the compiler touches ahead of it).
     """
     if fault_address is None or stack.low is None or stack.pointer is None:
         return None

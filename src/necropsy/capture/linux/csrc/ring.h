@@ -1,0 +1,22 @@
+/* The log's tail in memory that the processes of a run share: what shared_memory.Ring reads. */
+#ifndef NECROPSY_RING_H
+#define NECROPSY_RING_H
+
+#include "kernel.h"
+
+enum { RING_DATA = 4096 }; /* the offset of the bytes */
+
+struct ring {
+    volatile uint64_t total;
+    volatile uint32_t busy, missed;
+    volatile uint64_t last, begin, number;
+};
+
+struct waiting { /* struct pollfd */
+    int32_t descriptor;
+    int16_t wanted, found;
+};
+
+enum { POLLIN = 1, POLLOUT = 4 };
+
+#endif
