@@ -1,12 +1,14 @@
 """Read the death of a command in a process of its own and say what that took: ``measured_reading.py OPTIONS COMMAND...``.
 
-OPTIONS is JSON: ``budget_s``, ``core`` (a path), ``full_memory``, ``twice``. The answer is JSON: ``peak``, bytes of memory
+OPTIONS is JSON: ``budget_s``, ``core`` (a path), ``full_memory``, ``twice``, ``s_per_mib`` (a clock that goes on only by
+what is read, so that time is up at the same place on any machine). The answer is JSON: ``peak``, bytes of memory
 above what the process had before, ``read``, bytes that were read of the command's memory, and what was found. With
 ``twice`` it is read again frame by frame, and ``same`` says whether all threads came out the same.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -65,6 +67,12 @@ def _counting(some: Callable[..., bytes], counted: list[int]) -> Callable[..., b
     return read
 
 
+def _clock(s_per_mib: float | None, counted: list[int]) -> contextlib.AbstractContextManager[object]:
+    if s_per_mib is None:
+        return contextlib.nullcontext()
+    return mock.patch.object(time, "monotonic", lambda: sum(counted) / (1 << 20) * s_per_mib)
+
+
 def _frame_by_frame(death: CrashContext) -> Crash:
     """What is found where nothing is taken together."""
     one_by_one = mock.patch.object(cfi_unwinder.CfiUnwinder, "_fast", return_value=None)
@@ -105,7 +113,8 @@ def main() -> None:
     with harness.dying(command, **extra) as death:
         Path("/proc/self/clear_refs").write_text("5")
         before, started = _memory("VmRSS"), time.monotonic()
-        crash = crash_builder.capture(death)
+        with _clock(options.get("s_per_mib"), counted):
+            crash = crash_builder.capture(death)
         took = time.monotonic() - started
         said = {"peak": _memory("VmHWM") - before, "read": sum(counted), "took_s": took, **_told(crash)}
         if options.get("twice"):

@@ -161,7 +161,7 @@ def test_five_thousand_threads(tmp_path: Path) -> None:
         *(volatile int *)8 = 1;
     }
     """
-    done, found = run_and_record([str(build(tmp_path, source, "-g"))], tmp_path, budget_s=0.02, core="small")
+    done, found = run_and_record([str(build(tmp_path, source, "-g"))], tmp_path, budget_s=0, core="small")
     assert done.returncode == -signal.SIGSEGV
     assert done.stderr == b""
     (crash,) = found.crashes
@@ -172,6 +172,6 @@ def test_five_thousand_threads(tmp_path: Path) -> None:
     late = [thread for thread in crash.threads[1:] if not thread.complete]
     gaps = [gap.why for gap in crash.gaps if gap.part.startswith("frames")]
     assert len(gaps) <= 5
-    assert late, "a fiftieth of a second is not enough"
+    assert late, "no time is not enough"
     counted = [re.fullmatch(r"threads whose frames were .*: ([\d,]+), because the time .*", why) for why in gaps]
     assert sum(int(match[1].replace(",", "")) for match in counted if match) == len(late)
