@@ -17,7 +17,10 @@ static int each(int count, char **verbs) {
     DWORD code = 0;
     start.dwFlags = STARTF_USESTDHANDLES;
     start.hStdOutput = start.hStdError = nowhere;
-    if (!CreateProcessA(NULL, line, NULL, NULL, TRUE, 0, NULL, NULL, &start, &made)) return 97;
+    if (!CreateProcessA(NULL, line, NULL, NULL, TRUE, 0, NULL, NULL, &start, &made)) {
+      fprintf(stderr, "%s was not started: error %lu\n", verbs[at], GetLastError());
+      return 97;
+    }
     WaitForSingleObject(made.hProcess, INFINITE);
     GetExitCodeProcess(made.hProcess, &code);
     printf("%s %lu %08lX\n", verbs[at], made.dwProcessId, code);
