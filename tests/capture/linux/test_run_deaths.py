@@ -37,11 +37,12 @@ HANDLER = """
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-static int how;
+static int how, times;
 static void handler(int s) {
     write(1, "handled\\n", 8);
+    if (how == 4 && !times++) raise(s);
     signal(s, SIG_DFL);
-    if (how == 1) raise(s);
+    if (how == 1 || how == 4) raise(s);
     if (how == 2) kill(getpid(), s);
     if (how == 3) abort();
 }
@@ -62,9 +63,9 @@ int main(int argc, char **argv) {
 
 
 @pytest.mark.parametrize("stack", ["alternate", "same"])
-@pytest.mark.parametrize(("how", "signo"), [("0", 11), ("1", 11), ("2", 11), ("3", 6)])
+@pytest.mark.parametrize(("how", "signo"), [("0", 11), ("1", 11), ("2", 11), ("3", 6), ("4", 11)])
 def test_a_handler_that_passes_the_signal_on(how: str, signo: int, stack: str, tmp_path: Path) -> None:
-    """0: returns, so the same instruction faults again; 1: raise; 2: kill; 3: abort."""
+    """0: returns, so the same instruction faults again; 1: raise; 2: kill; 3: abort; 4: raise, by two handlers in a row."""
     code, crash = crash_of(HANDLER, tmp_path, how, stack)
     assert code == -signo
     assert crash.exit is not None and crash.exit.signal == signal.Signals(signo).name

@@ -92,6 +92,11 @@ def stuck(pid: int, chances: Chances, stopped: Collection[int]) -> FirstChance |
     return None
 
 
+def _is_fault(chance: FirstChance) -> bool:
+    """The processor raised it (``si_code`` above 0). A handler that passes it on to the one before it sends it again."""
+    return int(struct.unpack_from("<i", chance.siginfo, 8)[0]) > 0
+
+
 def number_of(chance: FirstChance) -> int:
     """The signal."""
     return int(struct.unpack_from("<i", chance.siginfo)[0])
@@ -144,7 +149,8 @@ def _first(pid: int, tid: int, kept: tuple[FirstChance, ...], *, proved: bool) -
             return None
         (pointer,) = _WORD.unpack_from(registers, _RSP)
         same = slice(_RIP, _RIP + 8)
-        if not proved and kept and registers[same] == kept[0].registers[same]:
+        # The instruction that was repeated. Of a signal that was sent, it says nothing: raise() always sends it at one place.
+        if not proved and kept and _is_fault(kept[0]) and registers[same] == kept[0].registers[same]:
             return kept[0]
         with contextlib.closing(_Memory(pid)) as memory:
             live = list(_unfinished(memory, pointer, kept))
@@ -155,7 +161,7 @@ def _first(pid: int, tid: int, kept: tuple[FirstChance, ...], *, proved: bool) -
     for one, (inside, mask) in live:
         if blocked >> (number_of(one) - 1) & 1 or not _on_one_stack(pid, inside, _at(one, _RSP)):
             found, blocked = one, mask
-        elif found is None and not proved:
+        elif not proved and (found is None or not _is_fault(found)):
             found = one
     return found
 
