@@ -70,7 +70,11 @@ def _counting(some: Callable[..., bytes], counted: list[int]) -> Callable[..., b
 def _clock(s_per_mib: float | None, counted: list[int]) -> contextlib.AbstractContextManager[object]:
     if s_per_mib is None:
         return contextlib.nullcontext()
-    return mock.patch.object(time, "monotonic", lambda: sum(counted) / (1 << 20) * s_per_mib)
+
+    def monotonic() -> float:
+        return sum(counted) / (1 << 20) * s_per_mib
+
+    return mock.patch.object(time, "monotonic", monotonic)
 
 
 def _frame_by_frame(death: CrashContext) -> Crash:

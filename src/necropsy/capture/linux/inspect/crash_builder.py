@@ -9,12 +9,14 @@ import re
 import struct
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import msgspec
 
 from necropsy.capture.linux.core import small_core
 from necropsy.capture.linux.inspect import (
     fault_mappings,
+    handled_fault,
     library_facts,
     library_versions,
     modules,
@@ -28,6 +30,7 @@ from necropsy.capture.linux.inspect.target import StoppedProcess, Target
 from necropsy.capture.linux.inspect.threads import Crashed, ThreadReader
 from necropsy.capture.linux.supervise import minimal_crash
 from necropsy.capture.linux.supervise.crash_context import CrashContext
+from necropsy.capture.linux.unwind.unwinder import Unwinder
 from necropsy.capture.process import fault_instruction, python_stacks
 from necropsy.capture.process.guarded import Gaps
 from necropsy.capture.process.memory import RecordingMemory
@@ -143,10 +146,30 @@ class _Reader:
         record = struct.pack("<QQ", then.rsp, then.rip)
         return record in self.memory.some(now.rsp, _HANDLERS_STACK)
 
+    def _look_behind_a_handler(self) -> None:
+        """Where a handler may have sent the signal, take the fault that it was started for."""
+        info, now = self.info, self.registers
+        if self.death.first_chance is not None or info is None or now is None:
+            return
+        if info.code_number > 0 or info.sender != self.death.pid:
+            return
+        unwinder = Unwinder(self.maps, self.memory, self.files)
+        found = self.gaps.part(
+            "fault",
+            lambda: handled_fault.find(
+                self.target, now, info, self.tid, lambda then, until: unwinder.unwind(then, None, until)
+            ),
+        )
+        unwinder.close()
+        if found is not None:
+            self.death = replace(self.death, first_chance=found)
+            self.info, self.registers, self.handled_first = self._choose()
+
     def crash(self) -> Crash:
-        death = self.death
         files = self.gaps.part("modules", self.target.files)
         self.files = files or modules.MappedFiles(())
+        self._look_behind_a_handler()
+        death = self.death
         read = self.gaps.part("instruction", self._instruction)
         crashed = Crashed(self.tid, self.registers, self.info)
         self.threads = ThreadReader(

@@ -93,7 +93,7 @@ def stuck(pid: int, chances: Chances, stopped: Collection[int]) -> FirstChance |
 
 
 def _is_fault(chance: FirstChance) -> bool:
-    """The processor raised it (``si_code`` above 0). A handler that passes it on to the one before it sends it again."""
+    """The processor raised it (``si_code`` above 0); a handler that passes it on to another one sends it."""
     return int(struct.unpack_from("<i", chance.siginfo, 8)[0]) > 0
 
 
@@ -149,7 +149,7 @@ def _first(pid: int, tid: int, kept: tuple[FirstChance, ...], *, proved: bool) -
             return None
         (pointer,) = _WORD.unpack_from(registers, _RSP)
         same = slice(_RIP, _RIP + 8)
-        # The instruction that was repeated. Of a signal that was sent, it says nothing: raise() always sends it at one place.
+        # The instruction was repeated. It says nothing of a signal that was sent: raise() sends each at one place.
         if not proved and kept and _is_fault(kept[0]) and registers[same] == kept[0].registers[same]:
             return kept[0]
         with contextlib.closing(_Memory(pid)) as memory:
