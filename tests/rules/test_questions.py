@@ -128,6 +128,40 @@ def test_pool_thread_gets_the_line_that_waits_for_it() -> None:
     assert evidence.where == "the main thread waits here for the work that thread 4712 (tf_Compute) does"
 
 
+PARALLEL = """
+    pid 4700
+    signal SIGSEGV SEGV_MAPERR 0x562a6aa96fd0 read
+    thread 4711 crashed
+    frame inner_sum(char*, long) @ libtorch_cpu.so takes 32
+    frame invoke_parallel<sum>(long) [clone ._omp_fn.0] @ libtorch_cpu.so takes 32
+    frame gomp_thread_start @ libgomp.so.1 takes 32
+    python none
+    thread 4700 python3
+    frame {main} @ libgomp.so.1 takes 32
+    frame GOMP_parallel @ libgomp.so.1 takes 32
+    frame at::sum(at::Tensor const&) @ libtorch_cpu.so takes 32
+    python total /home/u/train.py:3
+    thread 4701 loader
+    frame {other} @ libtorch_cpu.so takes 32
+    frame GOMP_parallel @ libgomp.so.1 takes 32
+    python load /home/u/load.py:9
+"""
+REGION = "invoke_parallel<sum>(long) [clone ._omp_fn.0]"
+
+
+def test_a_worker_of_openmp_gets_the_line_that_began_its_region() -> None:
+    text = PARALLEL.replace("{main} @ libgomp.so.1", f"{REGION} @ libtorch_cpu.so").replace("{other}", "copy")
+    (evidence,) = python_line(crash(text))
+    assert evidence.seen == "/home/u/train.py:3 in total"
+    assert evidence.where == "the main thread began the parallel work that thread 4711 did a part of"
+
+
+@pytest.mark.parametrize("both", ["gomp_team_barrier_wait_end", REGION])
+def test_no_line_where_two_threads_are_in_parallel_regions_alike(both: str) -> None:
+    text = PARALLEL.replace("{main} @ libgomp.so.1", f"{both} @ libtorch_cpu.so").replace("{other}", both)
+    assert python_line(crash(text)) == ()
+
+
 def test_no_line_where_nobody_waits() -> None:
     subject = crash("""
         pid 4700

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 from necropsy.frame_filter import (
     file_name,
@@ -30,6 +31,10 @@ _TYPED = re.compile(r"^<(?:string|stdin|ipython-input[^>]*|console)>$")
 _WAITS_IN_RUNTIME = re.compile(
     r"quick_execute|_call_tf_sessionrun|TFE_Py_\w+|TF_SessionRun\w*|_call_flat|call_function|_run_fn|_next_internal"
 )
+
+_OPENMP_WORKER = re.compile(r"gomp_thread_start|__kmp_(?:launch_(?:worker|thread)|invoke_microtask|invoke_task_func)")
+_OPENMP_BEGIN = re.compile(r"GOMP_parallel|__kmpc_fork_call|__kmp_GOMP_fork_call")
+"""GCC's libgomp, and LLVM's and Intel's libomp."""
 
 
 def innermost(frames: tuple[Frame, ...]) -> Frame | None:
@@ -210,7 +215,7 @@ def python_place(crash: Crash, fold: Fold | None = None) -> tuple[PythonPlace | 
     """The line of Python to look at, and how it is related to the crash.
 
     The crashed thread's innermost line outside installed packages, which its author can change. If the thread runs no
-    Python, the line of the thread that waits for the framework's runtime.
+    Python, the line of the thread that waits for the framework's runtime, or that began OpenMP's parallel region.
     """
     thread = crash.crashed_thread
     if thread is None:
@@ -227,6 +232,10 @@ def python_place(crash: Crash, fold: Fold | None = None) -> tuple[PythonPlace | 
         if best is not None or not thread.python:
             how = f"{name_of(other, crash)} waits here for the work that {name_of(thread, crash)} does"
             return _place(best or other.python[0]), how
+    began = None if thread.python else _region_began(crash, thread)
+    if began is not None and began.python:
+        how = f"{name_of(began, crash)} began the parallel work that {name_of(thread, crash)} did a part of"
+        return _place(_own_line(began.python) or began.python[0]), how
     if thread.python:
         generated = next((frame for frame in thread.python if frame.source and _GENERATED in frame.source), None)
         return _place(generated or thread.python[0]), f"the Python code of {name_of(thread, crash)}"
@@ -271,6 +280,28 @@ def _waits(thread: Thread, crash: Crash) -> bool:
         for frame in (thread.frames or ())[:64]
     )
     return python or native or (is_main(thread, crash) and _in_framework(thread))
+
+
+def _region_began(crash: Crash, thread: Thread) -> Thread | None:
+    """The Python thread that began the parallel region of OpenMP that ``thread`` takes part in, if that is clear."""
+    frames = thread.frames or ()
+    region = next(
+        (one for one, caller in pairwise(frames) if caller.function and _OPENMP_WORKER.match(caller.function)), None
+    )
+    if region is None:
+        return None
+    began = [
+        other
+        for other in crash.threads or ()
+        if other.python and any(frame.function and _OPENMP_BEGIN.match(frame.function) for frame in other.frames or ())
+    ]
+    same = [
+        other
+        for other in began
+        if any((one.function, one.module) == (region.function, region.module) for one in other.frames or ())
+    ]
+    found = same or began
+    return found[0] if len(found) == 1 else None
 
 
 def _in_framework(thread: Thread) -> bool:
