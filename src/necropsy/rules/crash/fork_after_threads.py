@@ -55,11 +55,19 @@ _FRAGILE_FUNCTION = re.compile(
 _LOCK = re.compile(
     r"_?PyThread_acquire_lock\w*|_?_*pthread_(?:mutex|rwlock)_\w*lock\w*|__lll_lock_wait\w*|_PyMutex_Lock\w*"
 )
+_BARRIER = re.compile(r"gomp_(?:team_|simple_)?barrier_wait\w*|gomp_team_end|gomp_managed_barrier_wait\w*")
+"""GNU's OpenMP waits there for the other threads of its team. LLVM's begins anew after a fork."""
 FIRST = 16
 
 
 def _match(crash: Crash) -> Finding | None:
-    return _in_words(crash) or _orphaned_lock(crash) or _alone_at_a_lock(crash) or _in_fragile_library(crash)
+    return (
+        _in_words(crash)
+        or _orphaned_lock(crash)
+        or _alone_in_a_team(crash)
+        or _alone_at_a_lock(crash)
+        or _in_fragile_library(crash)
+    )
 
 
 def _in_words(crash: Crash) -> Finding | None:
@@ -162,6 +170,36 @@ def _alone_at_a_lock(crash: Crash) -> Finding | None:
         confidence="likely",
         culprit=Culprit(python=place) if place else None,
         fixes=_FIXES,
+    )
+
+
+def _alone_in_a_team(crash: Crash) -> Finding | None:
+    """The process's only thread waits for the others of a team of OpenMP, which stayed in the parent."""
+    forked = _forked(crash)
+    if not forked or real_fault(crash) or len(crash.threads or ()) != 1:
+        return None
+    thread = (crash.threads or ())[0]
+    frame = next((one for one in (thread.frames or ())[:4] if _BARRIER.fullmatch(bare_name(one.function or ""))), None)
+    if frame is None or thread.waits is None or thread.waits.ended:
+        return None
+    place = own_place(thread)
+    return Finding(
+        evidence=(
+            *forked,
+            Evidence(
+                claim="its only thread waits for the other threads of a parallel region",
+                seen=frame.function or "?",
+                where=f"frame {frame.index}",
+            ),
+            *((Evidence(claim="where it waits", seen=spell(place), where="Python stack"),) if place else ()),
+        ),
+        summary=f"A forked child{f' waits at {spell(place)}' if place else ' waits'} for the threads of OpenMP's pool, which the fork did not copy: they will never come.",
+        confidence="certain",
+        culprit=Culprit(python=place) if place else None,
+        fixes=(
+            *_FIXES,
+            Fix(text="Or compute with one thread before the fork.", command="OMP_NUM_THREADS=1 python ..."),
+        ),
     )
 
 
