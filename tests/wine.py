@@ -109,6 +109,8 @@ def _key(*parts: bytes | str) -> str:
 _ATTEMPTS = 3
 _NOT_STARTED = "error 1359"
 """ERROR_INTERNAL_ERROR: of many hundred programs wine does not start one now and then, and starts it the next time."""
+_NOT_STARTED_INSIDE = "[WinError 1359]"
+"""The same, as a Python says it of a program that it was to start."""
 
 # -- running ------------------------------------------------------------------------------------------------------
 
@@ -199,7 +201,7 @@ def run(
             command = command_of(exe, *args, result=result, timeout=timeout)
             stdout, stderr = _finished(command, surroundings(env), cwd, stdin, timeout + 60)
             code = result.read_text() if result.exists() else "nothing"
-        if not code.startswith(_NOT_STARTED):
+        if not code.startswith(_NOT_STARTED) and _NOT_STARTED_INSIDE not in stderr:
             break
     if code == "timeout":
         raise TimeoutError(f"{exe} ran longer than {timeout:g} s: {stderr}")

@@ -4,6 +4,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { ATTEMPTS = 3 };
+
+/* Wine does not start one of many hundred programs (ERROR_INTERNAL_ERROR), and starts it the next time. */
+static BOOL started(char *line, STARTUPINFOA *how, PROCESS_INFORMATION *made) {
+  for (int left = ATTEMPTS; left; --left) {
+    if (CreateProcessA(NULL, line, NULL, NULL, TRUE, 0, NULL, NULL, how, made)) return TRUE;
+    if (GetLastError() != ERROR_INTERNAL_ERROR) break;
+  }
+  return FALSE;
+}
+
 /* Each verb in a process of its own, one after the other, without stderr; prints `VERB PID CODE` for each. */
 static int each(int count, char **verbs) {
   char path[MAX_PATH], line[2 * MAX_PATH];
@@ -17,7 +28,7 @@ static int each(int count, char **verbs) {
     DWORD code = 0;
     start.dwFlags = STARTF_USESTDHANDLES;
     start.hStdOutput = start.hStdError = nowhere;
-    if (!CreateProcessA(NULL, line, NULL, NULL, TRUE, 0, NULL, NULL, &start, &made)) {
+    if (!started(line, &start, &made)) {
       fprintf(stderr, "%s was not started: error %lu\n", verbs[at], GetLastError());
       return 97;
     }

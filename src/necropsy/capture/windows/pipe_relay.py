@@ -27,7 +27,7 @@ ALL_GONE, TARGET_GONE = 0, 3
 _CHUNK = 64 << 10
 _MOST_AT_ONCE = 64
 _INFINITE = 0xFFFFFFFF
-_HEAD = struct.Struct("<QQQ")
+_HEAD = struct.Struct("<QQQQ")
 _ANY = (1 << 64) - 1
 """The answer to all questions that will be asked: nothing can come any more."""
 
@@ -35,7 +35,8 @@ _ANY = (1 << 64) - 1
 class RelayRing:
     """The last bytes that were passed on, in named memory that two processes share: one writes, one reads.
 
-    ``answered``: the number of the last answered question; ``serving``: whether reading has begun.
+    ``answered``: the number of the last answered question; ``serving``: whether reading has begun; ``writing``:
+    whether the writer stands in a write to the real stderr.
     """
 
     SIZE = _HEAD.size + KEPT
@@ -60,8 +61,23 @@ class RelayRing:
         """The writer has begun."""
         return bool(_HEAD.unpack_from(self._memory, 0)[2])
 
+    @property
+    def total(self) -> int:
+        """Bytes appended so far."""
+        return int(_HEAD.unpack_from(self._memory, 0)[0])
+
+    @property
+    def writing(self) -> bool:
+        """The writer passes on what was appended last; where nobody reads the real stderr, it stands there."""
+        return bool(_HEAD.unpack_from(self._memory, 0)[3])
+
+    def mark_writing(self, writing: bool) -> None:
+        """Only for the writer."""
+        struct.pack_into("<Q", self._memory, 24, writing)
+
     def begin(self) -> None:
         """Only for the writer."""
+        self.mark_writing(False)
         struct.pack_into("<Q", self._memory, 16, 1)
 
     def answer(self, number: int) -> None:
@@ -70,7 +86,7 @@ class RelayRing:
 
     def append(self, data: bytes) -> None:
         """Only for the writer."""
-        total = int(_HEAD.unpack_from(self._memory, 0)[0])
+        total = self.total
         kept = data[-KEPT:]
         at = (total + len(data) - len(kept)) % KEPT
         first = kept[: KEPT - at]
@@ -80,7 +96,7 @@ class RelayRing:
 
     def tail(self) -> bytes:
         """What is remembered."""
-        total = int(_HEAD.unpack_from(self._memory, 0)[0])
+        total = self.total
         data = bytes(self._memory[_HEAD.size : _HEAD.size + KEPT])
         return data[:total] if total <= KEPT else data[total % KEPT :] + data[: total % KEPT]
 
@@ -149,12 +165,19 @@ def serve(data: int, questions: int, ring: RelayRing, write: _Write) -> int:
                 break
             some = source.take()
             ring.append(some)
-            if some and not write(some):
+            if some and not _passed_on(some, ring, write):
                 return TARGET_GONE
         if question:
             ring.answer(int.from_bytes(question[-8:], "little"))
     ring.answer(_ANY)
     return ALL_GONE
+
+
+def _passed_on(data: bytes, ring: RelayRing, write: _Write) -> bool:
+    ring.mark_writing(True)
+    passed = write(data)
+    ring.mark_writing(False)
+    return passed
 
 
 def to_stderr(data: bytes) -> bool:

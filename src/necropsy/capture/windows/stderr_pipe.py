@@ -23,7 +23,7 @@ _NEW_GROUP = 0x200
 _PAUSE_S = 0.002
 _PATIENCE_S, _NO_PATIENCE_S = 2.0, 0.05
 _START_S = 30.0
-"""So long a full machine may take to start the relay's Python, from the start of the run on."""
+"""So long a full machine may take to start the relay's Python, from the start of the run on, or to let it answer."""
 
 
 class StderrPipe:
@@ -89,35 +89,42 @@ class StderrPipe:
             self._api.CloseHandle(self._data)
 
     def settle(self) -> bool:
-        """Wait until all past writes have been passed on; false where that takes longer than two seconds.
+        """Wait until all past writes have been passed on; false where nobody reads the target for two seconds.
 
-        Where the target is not read, deaths must not wait for each other. A relay that has not begun yet is different:
-        the words of a program that died at once are still to come.
+        Deaths must not wait for each other then. A relay that has not begun yet, or that a full machine does not let
+        run, is different: the words of the program are still to come.
         """
         while not self._ring.serving and time.monotonic() < self._begun + _START_S:
             time.sleep(_PAUSE_S)
         late, self._late = self._late, True
-        until = time.monotonic() + (_NO_PATIENCE_S if late else _PATIENCE_S)
-        if not self._is_answered(until):
+        limits = (_NO_PATIENCE_S, _NO_PATIENCE_S) if late else (_PATIENCE_S, _START_S)
+        if not is_answered(self._ring, self._asked, *limits):
             return False
         self._asked += 1
         try:
             self._api.WriteFile(self._asks, self._asked.to_bytes(8, "little"))
         except OSError:
             return False
-        self._late = not self._is_answered(until)
+        self._late = not is_answered(self._ring, self._asked, *limits)
         return not self._late
-
-    def _is_answered(self, until: float) -> bool:
-        while self._ring.answered < self._asked:
-            if time.monotonic() > until:
-                return False
-            time.sleep(_PAUSE_S)
-        return True
 
     def tail(self) -> bytes:
         """The end of what has been passed on."""
         return self._ring.tail()
+
+
+def is_answered(ring: pipe_relay.RelayRing, number: int, stands_s: float, longest_s: float) -> bool:
+    """Wait for the answer; false if the relay stands in one write for ``stands_s``, or after ``longest_s``."""
+    begun = since = time.monotonic()
+    passed = ring.total
+    while ring.answered < number:
+        now = time.monotonic()
+        if not ring.writing or ring.total != passed:
+            since, passed = now, ring.total
+        if now > since + stands_s or now > begun + longest_s:
+            return False
+        time.sleep(_PAUSE_S)
+    return True
 
 
 def _inherit(handle: int, *, inherit: bool = True) -> None:
