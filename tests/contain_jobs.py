@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import os
+import signal
 import sys
 import threading
 import time
@@ -69,6 +70,11 @@ def busy_in_python() -> None:
 
 def busy_in_c() -> int:
     return int(pow(3, 10**9))
+
+
+def interrupt(pid: int) -> None:
+    os.kill(pid, signal.SIGINT)
+    time.sleep(600)
 
 
 def sleep(seconds: float) -> float:

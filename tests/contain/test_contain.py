@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import sys
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
@@ -86,8 +84,8 @@ def test_what_does_not_pickle_is_a_type_error_and_the_worker_stays() -> None:
 
 @pytest.mark.parametrize(("job", "name"), [(jobs.busy_in_python, "busy_in_python"), (jobs.busy_in_c, "busy_in_c")])
 def test_a_call_that_takes_too_long_says_where_it_stood(job: Any, name: str) -> None:
-    with pytest.raises(TimedOut, match=f"{name} did not return within 0.5 s") as caught:
-        contain(job, timeout=0.5)()
+    with pytest.raises(TimedOut, match=f"{name} did not return within 2 s") as caught:
+        contain(job, timeout=2)()
     assert isinstance(caught.value, Crashed)
     assert [frame["function"] for frame in caught.value.python] == [name]
     assert f"in {name}, " in str(caught.value)
@@ -111,10 +109,8 @@ def test_output_of_the_worker_is_the_callers(capfd: pytest.CaptureFixture[str]) 
 
 def test_ctrl_c_ends_the_worker(capfd: pytest.CaptureFixture[str]) -> None:
     before = contain(jobs.pid)()
-    timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
     with pytest.raises(KeyboardInterrupt):
-        contain(jobs.sleep)(600)
+        contain(jobs.interrupt)(os.getpid())
     assert contain(jobs.pid)() != before
 
 

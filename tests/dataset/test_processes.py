@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import cast
 
 import pytest
 
 import necropsy
+import standing
 from necropsy import serialize
 from necropsy.cli.dataset import _Bar
 from necropsy.dataset.answering import answer
@@ -36,6 +38,7 @@ def crashes():
 
 def hangs():
     yield np.zeros(3)
+    open(__file__ + ".stands", "w").close()
     time.sleep(600)
 
 def loses_a_worker():
@@ -112,8 +115,14 @@ def test_stdout_is_the_documents(program: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the cause of a death is seen on Linux")
-def test_a_walk_that_hangs_is_stopped(program: Path) -> None:
-    document = check_target(f"{program / 'made.py'}:hangs", sys.executable, timeout=6)
+def test_a_walk_that_hangs_is_stopped(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def command(report: Path, deadline: float) -> list[str]:
+        assert deadline > time.time() + 900
+        words = standing.necropsy(program / "made.py.stands")
+        return [*words, "run", "--quiet", "--json", str(report), "--timeout", standing.NEVER, "--"]
+
+    monkeypatch.setattr("necropsy.supervised.command", command)
+    document = check_target(f"{program / 'made.py'}:hangs", sys.executable, timeout=1000)
     assert document.dataset is not None and document.dataset.ended == "timeout"
     assert not document.findings
     assert "while element 1 was being fetched" in document.gaps[0].why

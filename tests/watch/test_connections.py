@@ -5,7 +5,9 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -15,7 +17,7 @@ if sys.platform != "linux":
     pytest.skip("processes are watched on Linux only", allow_module_level=True)
 
 SERVER = """
-import ctypes, socket, time, necropsy
+import ctypes, socket, necropsy
 listener = socket.create_server(("127.0.0.1", 0))
 assert necropsy.enable(show=False, keep=False)
 print(listener.getsockname()[1], flush=True)
@@ -23,7 +25,6 @@ one, _ = listener.accept()
 other, _ = listener.accept()
 other.close()
 input()
-time.sleep(0.5)  # until the watcher knows that we are waiting
 one.sendall(b"before ")
 ctypes.string_at(0)
 """
@@ -32,6 +33,13 @@ ctypes.string_at(0)
 def test_a_front_end_is_told_over_its_own_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(client.VARIABLE, "")  # it is put back after the test
     client.start()
+    sent, receive = threading.Event(), socket.recv_fds
+
+    def received(*arguments: Any) -> Any:
+        sent.set()
+        return receive(*arguments)
+
+    monkeypatch.setattr(socket, "recv_fds", received)
     process = subprocess.Popen([sys.executable, "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdin is not None
     assert process.stdout is not None
@@ -39,6 +47,10 @@ def test_a_front_end_is_told_over_its_own_connection(monkeypatch: pytest.MonkeyP
         port = int(process.stdout.readline())
         with socket.create_connection(("127.0.0.1", port)) as one, socket.create_connection(("127.0.0.1", port)):
             asked = threads.submit(asking.connections, process.pid, port, 60)
+            sent.wait()
+            asking.report(
+                1, 0.1
+            )  # the watcher answers in the order in which it is asked: it knows now what we wait for
             process.stdin.write(b"\n")
             process.stdin.flush()
             (line,) = asked.result()

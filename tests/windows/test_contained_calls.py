@@ -62,7 +62,7 @@ found["left"] = died(os._exit, 3)
 found["ended"] = died(sys.exit, 4)
 found["aborted"] = died(os.abort)
 found["swallowed"] = died(jobs.swallowed)
-found["late"] = died(jobs.long_power, timeout=0.5)
+found["late"] = died(jobs.long_power, timeout=2)
 try:
     contain(jobs.add, memory=1 << 20)(1)
 except NecropsyError as error:
@@ -75,7 +75,7 @@ found["again"] = contain(jobs.add)(1)
 print(json.dumps(found))
 """
 KILLED = """
-import os, subprocess, sys, time
+import os, subprocess, sys
 import ctypes
 if len(sys.argv) > 1:
     sys.path.insert(0, os.path.dirname(__file__))
@@ -88,10 +88,9 @@ with subprocess.Popen([sys.executable, __file__, "caller"], stdout=subprocess.PI
     kernel = ctypes.windll.kernel32
     kernel.OpenProcess.restype = ctypes.c_void_p
     handle = kernel.OpenProcess(0x100000, 0, worker)
-    time.sleep(0.5)
     lives = kernel.WaitForSingleObject(ctypes.c_void_p(handle), 0)
     caller.kill()
-    print(bool(handle), lives, kernel.WaitForSingleObject(ctypes.c_void_p(handle), 5000))
+    print(bool(handle), lives, kernel.WaitForSingleObject(ctypes.c_void_p(handle), 60000))
 """
 TIMEOUT = 0x102
 

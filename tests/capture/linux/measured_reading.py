@@ -70,9 +70,10 @@ def _counting(some: Callable[..., bytes], counted: list[int]) -> Callable[..., b
 def _clock(s_per_mib: float | None, counted: list[int]) -> contextlib.AbstractContextManager[object]:
     if s_per_mib is None:
         return contextlib.nullcontext()
+    s_per_byte = s_per_mib / (1 << 20)
 
     def monotonic() -> float:
-        return sum(counted) / (1 << 20) * s_per_mib
+        return sum(counted) * s_per_byte
 
     return mock.patch.object(time, "monotonic", monotonic)
 
