@@ -48,6 +48,10 @@ def literals() -> tuple[bytes, ...]:
 
 
 _MOST_HEARD = 256
+_BESIDE = 4
+"""So many characters beside a secret are heard with it. A vector register that is saved on the stack can hold what stood
+before it and its first bytes: too few of them to be told for a part of it by themselves.
+"""
 _heard: dict[bytes, None] = {}
 
 
@@ -65,18 +69,18 @@ def masked_log(text: str) -> str:
 
 
 def _hidden_of(before: str, after: str) -> Iterator[str]:
-    """What the masks in a line replaced."""
+    """What the masks in a line replaced, with a few characters beside it."""
     first, *others = after.split(redact.MASK)
     at = len(first)
     for place, piece in enumerate(others, 1):
         end = before.find(piece, at) if place < len(others) and piece else len(before) - len(piece)
         end = end if end >= at else len(before)
-        yield before[at:end]
+        yield before[max(0, at - _BESIDE) : end + _BESIDE]
         at = end + len(piece)
 
 
 def heard() -> list[bytes]:
-    """The last secrets that stood in a log of this run."""
+    """The last secrets that stood in a log of this run, each with a few characters beside it."""
     return list(_heard)
 
 
