@@ -163,6 +163,13 @@ def impatient() -> None:
     watchdog.STILL_S = 1.0
 
 
+def patient() -> None:
+    """What no budget limits may take any time."""
+    from necropsy.capture.linux.supervise import reader_pool
+
+    reader_pool._SLACK_S = 600.0
+
+
 def late_to_stop() -> None:
     """Threads that are looked at while they write stop late, in whatever call they are by then."""
     from necropsy.capture.linux.stderr import exception_watch
@@ -207,6 +214,7 @@ FAULTS: dict[str, Callable[[], None]] = {
         slow_to_attach,
         asleep,
         impatient,
+        patient,
         probe_refused,
         probe_kills,
         no_tracer,

@@ -161,7 +161,8 @@ def test_five_thousand_threads(tmp_path: Path) -> None:
         *(volatile int *)8 = 1;
     }
     """
-    done, found = run_and_record([str(build(tmp_path, source, "-g"))], tmp_path, budget_s=0, core="small")
+    program = [str(build(tmp_path, source, "-g"))]
+    done, found = run_and_record(program, tmp_path, budget_s=0, core="small", fault="patient")
     assert done.returncode == -signal.SIGSEGV
     assert done.stderr == b""
     (crash,) = found.crashes
