@@ -279,6 +279,7 @@ def _document(result: Reduced, output: Path) -> Document:
         trials=trials,
         cached=result.count.cached,
         rejected_without_run=result.count.rejected_without_run,
+        timed_out=result.count.timed_out,
         seconds=round(result.seconds, 3),
         trials_per_second=round(sum(stage.trials for stage in result.stages) / spent, 2) if spent else None,
         stages=tuple(

@@ -67,6 +67,8 @@ class Reduction(Noun, frozen=True, kw_only=True):
     """Candidates that had been tried before."""
     rejected_without_run: int = 0
     """Candidates that could not die the same death, as the code shows."""
+    timed_out: int = 0
+    """Trials that were ended, because they waited or ran for too long. They count as trials that do not die."""
     seconds: float
     trials_per_second: float | None = None
     stages: tuple[ReductionStage, ...] = ()

@@ -26,7 +26,9 @@ from necropsy.reduce.workspace import Workspace
 _MOST_ROUNDS = 6
 _FIRST_LIMIT_S = 3600.0
 _LEAST_LIMIT_S = 2.0
-_LEAST_FORK_S = 1.0
+_LEAST_BUSY_S = 1.0
+_LEAST_IDLE_S = 1.0
+_TIMES_AS_IDLE = 3
 _TIMES_AS_LONG = 5
 _ALWAYS = 3
 """So many deaths in as many runs: it dies always."""
@@ -196,7 +198,7 @@ class Campaign:
     def _measure(self) -> None:
         """How often it dies: in all of three runs, or in as many as it takes to see five deaths."""
         self._stage = "rate"
-        runs, deaths, longest = self.result.runs, 1, 0.0
+        runs, deaths, busy, idle = self.result.runs, 1, 0.0, 0.0
         is_rare = runs > 1
         while deaths < _ENOUGH_DEATHS and runs < _MOST_RATE_RUNS:
             if not is_rare and runs >= _ALWAYS and deaths == runs:
@@ -204,10 +206,11 @@ class Campaign:
             runs += 1
             outcome = self.trials.one(self.original)
             deaths += self.trials.wanted.is_same(outcome.death)
-            longest = max(longest, outcome.seconds)
-        if self._limit_s is None and self.runner.why_fresh is None and self.runner.why_imports is None:
-            # A fork is faster than the first run was, and candidates that wait forever take all of the limit.
-            self.trials.timeout_s = min(self.trials.timeout_s, max(_LEAST_FORK_S, _TIMES_AS_LONG * longest))
+            busy, idle = max(busy, outcome.busy), max(idle, outcome.idle)
+        if self._limit_s is None:
+            # Candidates that wait or loop forever would take all of the time limit, which a busy machine makes long.
+            self.runner.busy_s = max(_LEAST_BUSY_S, _TIMES_AS_LONG * busy)
+            self.runner.idle_s = max(_LEAST_IDLE_S, _TIMES_AS_IDLE * idle)
         if deaths == 1:
             raise NothingToReduceError(f"its crash does not repeat: it died in 1 of {runs} runs")
         self.result.runs = runs

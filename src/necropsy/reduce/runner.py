@@ -48,6 +48,10 @@ class Outcome:
     timed_out: bool
     seconds: float
     output: str = ""
+    busy: float = 0.0
+    """Seconds of processor time; 0 where it was no fork."""
+    idle: float = 0.0
+    """The longest time in which it only waited; 0 where it was no fork."""
 
 
 class Runner:
@@ -71,6 +75,10 @@ class Runner:
         self._is_stopped = False
         self._lock = threading.RLock()
         self.variables = frozenset(variables)
+        self.busy_s: float | None = None
+        """Seconds of processor time after which a fork is ended; None: no limit."""
+        self.idle_s: float | None = None
+        """Seconds without anything but waiting after which a fork is ended; None: no limit."""
 
     # ------------------------------------------------------------ a fresh interpreter
 
@@ -221,6 +229,8 @@ class Runner:
                 "environment": dict(program.environment),
                 "unset": [name for name in self.variables if name not in program.environment],
                 "timeout": timeout_s,
+                "busy": None if observe else self.busy_s,
+                "idle": None if observe else self.idle_s,
                 "output": str(self.workspace.output),
                 "observe": str(self.workspace.notes) if observe else None,
             },
@@ -241,6 +251,8 @@ class Runner:
             timed_out=bool(answer["timed_out"]),
             seconds=time.monotonic() - began,
             output=self.said(),
+            busy=float(answer["busy"]),
+            idle=float(answer["idle"]),
         )
 
     def _ask(self, request: dict[str, Any], seconds: float) -> dict[str, Any] | None:
@@ -297,6 +309,7 @@ class Runner:
         """Another runner of the same kind, for trials at the same time."""
         other = Runner(self.command, workspace, self.variables)
         other.why_fresh, other.why_imports = self.why_fresh, self.why_imports
+        other.busy_s, other.idle_s = self.busy_s, self.idle_s
         return other
 
     def stop(self) -> None:

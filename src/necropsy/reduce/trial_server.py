@@ -4,9 +4,12 @@ Run by the program's own interpreter, so it needs nothing but the standard libra
 reads requests from stdin, a line of JSON each, and answers each on stdout. The first names the modules to import;
 the answer says how many threads there are afterwards: a fork has only the thread that called fork(2). Each further one
 is a trial: ``{"script": "train.py", "module": null, "argv": [], "environment": {}, "unset": [], "timeout": 10,
-"output": "/tmp/x/output", "observe": null}``, answered by ``{"pid": 4711, "status": 11, "timed_out": false}``, the
-status as of waitpid(2). With ``observe`` a file gets the lines of the program that were executed and the files that it
-opened, each when it happens: that survives the death.
+"busy": 5, "idle": 1, "output": "/tmp/x/output", "observe": null}``, answered by ``{"pid": 4711, "status": 11,
+"timed_out": false, "busy": 0.2, "idle": 0.1}``, the status as of waitpid(2). A trial is ended after ``timeout``
+seconds, when it has used the processor for ``busy`` seconds, or when it did nothing but wait for ``idle`` seconds:
+such a candidate waits for something that does not come. The answer has what it took of both. With ``observe`` a file
+gets the lines of the program that were executed and the files that it opened, each when it happens: that survives the
+death.
 """
 
 import builtins
@@ -24,6 +27,13 @@ from typing import Any, Callable, TextIO
 
 LONGEST = 1000
 """Characters of the text of a value."""
+LOOK_S = 0.2
+"""How often a trial is looked at to see whether anything of it runs."""
+TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+LITTLE = 0.02
+"""The part of the time that one who only waits may run."""
+EXAMINED_S = 15.0
+"""So much longer than its limit a trial may take whose death is being examined."""
 
 
 def serve() -> None:
@@ -62,20 +72,89 @@ def trial(request: "dict[str, Any]") -> "dict[str, Any]":
             status = run(request)
         finally:
             os._exit(status & 0xFF)
-    deadline = time.time() + request["timeout"]
+    watched = Watched(pid)
+    deadline = time.monotonic() + request["timeout"]
     timed_out = False
     wait = 0.0005
     while True:
-        done, status = os.waitpid(pid, os.WNOHANG)
+        done, status, usage = os.wait4(pid, os.WNOHANG)
         if done:
             break
-        if time.time() > deadline and not timed_out:
-            timed_out = True
-            kill(pid)
+        now = time.monotonic()
+        if not timed_out:
+            watched.look(now)
+            timed_out = now > deadline + (EXAMINED_S if watched.is_examined else 0) or watched.exceeds(request)
+            if timed_out:
+                kill(pid)
         time.sleep(wait)
         wait = min(0.005, wait * 1.5)
     kill(pid)
-    return {"pid": pid, "status": status, "timed_out": timed_out}
+    busy = usage.ru_utime + usage.ru_stime
+    return {"pid": pid, "status": status, "timed_out": timed_out, "busy": busy, "idle": watched.longest}
+
+
+class Watched:
+    """What the processes of a trial do: whether they run or only wait.
+
+    On a busy machine threads wait for a core. These count as running, and so does what waits for a disk.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.is_examined = False
+        """A tracer has stopped it: it is dying."""
+        self.busy = self.idle = self.longest = 0.0
+        self._busy_before = 0.0
+        self._since = time.monotonic()
+        self._next = self._since + LOOK_S
+
+    def look(self, now: float) -> None:
+        """Look at the processes, if it is time for that."""
+        if now < self._next:
+            return
+        self._next = now + LOOK_S
+        states, self.busy = activity(self.pid)
+        self.is_examined = "t" in states
+        # Who asks again and again whether there is something to do waits, too.
+        waits = self.busy - self._busy_before <= TICK_S + LITTLE * (now - self._since)
+        if not (waits and states <= {"S", "Z"}):
+            self._busy_before, self._since = self.busy, now
+        self.idle = now - self._since
+        self.longest = max(self.longest, self.idle)
+
+    def exceeds(self, limits: "dict[str, Any]") -> bool:
+        """It has waited, or run, for too long."""
+        return any(limits[name] is not None and getattr(self, name) > limits[name] for name in ("busy", "idle"))
+
+
+def activity(root: int) -> "tuple[set[str], float]":
+    """The states of all threads of a process, its session and its descendants, and the seconds that these have run."""
+    all_fields = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                all_fields[int(name)] = fields_of(name)
+            except OSError:
+                pass  # it has ended
+    own = {root}
+    before = 0
+    while len(own) > before:
+        before = len(own)
+        own.update(pid for pid, fields in all_fields.items() if int(fields[1]) in own or int(fields[3]) == root)
+    states, ticks = set(), 0  # type: set[str], int
+    for pid in own & set(all_fields):
+        ticks += sum(int(field) for field in all_fields[pid][11:15])
+        try:
+            states.update(fields_of("%d/task/%s" % (pid, thread))[0] for thread in os.listdir("/proc/%d/task" % pid))
+        except OSError:
+            pass
+    return states, ticks * TICK_S
+
+
+def fields_of(process: str) -> "list[str]":
+    """What /proc says of a process or thread, from its state on (proc_pid_stat(5))."""
+    with open("/proc/%s/stat" % process, errors="replace") as file:
+        return file.read().rsplit(") ", 1)[-1].split()
 
 
 def run(request: "dict[str, Any]") -> int:

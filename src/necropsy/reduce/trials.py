@@ -49,6 +49,7 @@ class Count:
     trials: int = 0
     cached: int = 0
     rejected_without_run: int = 0
+    timed_out: int = 0
 
 
 class Trials:
@@ -180,6 +181,8 @@ class Trials:
 
     def _note(self, outcome: Outcome, program: Program, *, is_own: bool = True) -> None:
         """``is_own``: of the campaign's own runner, whose folder reports are known to name."""
+        if outcome.timed_out:
+            self.count.timed_out += 1
         if outcome.death is None:
             return
         if self.wanted.is_same(outcome.death):

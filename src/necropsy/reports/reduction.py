@@ -62,6 +62,11 @@ def remarks(document: Document, reduction: Reduction) -> list[str]:
             f"The program died in {reduction.rate_before:.0%} of {reduction.runs} runs, the reduced one in "
             f"{reduction.rate:.0%}."
         )
+    if reduction.timed_out:
+        said.append(
+            f"{reduction.timed_out:,} trials were ended, because they waited or ran much longer than the program did; "
+            "--timeout gives each more time."
+        )
     if reduction.variables:
         said.append(f"It needs these environment variables as they are here: {', '.join(reduction.variables)}.")
     if reduction.other_deaths:
