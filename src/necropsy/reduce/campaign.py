@@ -11,13 +11,14 @@ from pathlib import Path
 
 from necropsy.crashed import signal_name
 from necropsy.errors import InputError
-from necropsy.model import Gap, Report
+from necropsy.model import Frame, Gap, Report
 from necropsy.reduce.command import PythonCommand
 from necropsy.reduce.criterion import Death
 from necropsy.reduce.lanes import Lanes
 from necropsy.reduce.passes import drop_unused, passes
 from necropsy.reduce.program import Pass, Program
 from necropsy.reduce.runner import Outcome, Runner
+from necropsy.reduce.shortcut import Stack
 from necropsy.reduce.statements import count_statements, drop_never_ran
 from necropsy.reduce.trials import Count, DifferentDeath, OutOfBudgetError, Trials
 from necropsy.reduce.walking import accepted_programs
@@ -117,6 +118,8 @@ class Campaign:
         self._jobs = jobs
         self._lanes: Lanes | None = None
         self._seen: dict[bytes, Mapping[int, str] | None] = {}
+        self._stack: Stack = ()
+        """Of the last run for values."""
 
     def begin(self, signature: str | None = None) -> Reduced:
         """Run the program until it dies; with ``signature``, this death.
@@ -236,18 +239,31 @@ class Campaign:
                 self._statements = count_statements(self.result.original)
                 yield "files that were not opened", drop_unused(unused)
                 yield "what never ran", drop_never_ran(executed)
-        yield from passes(number, self._values, lambda: self._kept_calls, self._refused)
+        yield from passes(
+            number,
+            self._values,
+            lambda: self._stack,
+            lambda: self._kept_calls,
+            self._refused,
+            is_cheap=self.trials.quiet_runs == 1,
+        )
 
     @property
     def _kept_calls(self) -> frozenset[str]:
         """What is called on the line that died: its arguments stay."""
         thread = self.result.last.crash.crashed_thread
-        work = str(self.workspace.work)
-        frames = (thread.python if thread is not None else None) or ()
-        own = next((one for one in frames if one.source and one.source.startswith(work)), None)
+        own = next((frame for _, frame in self._own_frames(self.result.last)), None)
         names = frozenset(_CALLED.findall(own.code)) if own is not None and own.code else frozenset()
         native = {one.function for one in (thread.frames if thread is not None else None) or ()}
         return names & native or names
+
+    def _own_frames(self, report: Report) -> Iterator[tuple[str, Frame]]:
+        """The Python frames in files of the program, the innermost first, and the paths of these."""
+        thread = report.crash.crashed_thread
+        for frame in (thread.python if thread is not None else None) or ():
+            path = os.path.relpath(self.workspace.work / (frame.source or "."), self.workspace.work)
+            if path in self.original.files:
+                yield path, frame
 
     def _run_stage(self, name: str, make: Pass) -> None:
         """All steps of a pass; what was accepted is ``_current``."""
@@ -336,7 +352,10 @@ class Campaign:
             self.trials.count.trials += 1
             outcome = self.runner.run(program, self.trials.timeout_s * _TIMES_AS_LONG, observe=True)
             if outcome.death is not None and outcome.death.signature == self.trials.wanted.signature:
-                return self.runner.values()
+                thread = outcome.report.crash.crashed_thread if outcome.report is not None else None
+                if outcome.report is not None:
+                    self._stack = [(path, one.line or 0) for path, one in self._own_frames(outcome.report)]
+                return self.runner.values(thread.tid if thread is not None else None)
         return None
 
     def _observed(self) -> tuple[dict[str, set[int]], set[str]]:

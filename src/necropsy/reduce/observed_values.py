@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from necropsy.reduce.program import Program, Steps, from_the_end, search
 from necropsy.reduce.python_source import Edit, Source
@@ -32,25 +32,60 @@ def with_observed_values(observe: Observe) -> Callable[[Program], Steps]:
 
     def steps(program: Program) -> Steps:
         sources = parsed(program)
-        places = [place for path, source in sources.items() for place in _places(path, source)]
-        literals = observe(instrumented(program, sources, places))
-        if not literals:
+        known = _known(program, sources, observe)
+        if not known:
             return program
-        known = [(place, literals[number]) for number, place in enumerate(places) if number in literals]
-        known = [one for one in known if sources[one[0][0]].text[one[0][1] : one[0][2]].decode() != one[1]]
-
-        def made(chosen: Sequence[tuple[Place, str]]) -> Program:
-            edits: dict[str, list[Edit]] = {}
-            for (path, start, end), literal in chosen:
-                name = literal.removeprefix("@")
-                edits.setdefault(path, []).append(Edit(start, end, name.encode()))
-                if name != literal:
-                    edits[path] += _undecorated(sources[path], name)
-            return program.with_files({path: sources[path].edited(some) for path, some in edits.items()})
-
-        return (yield from search(program, known, from_the_end, made))
+        return (yield from search(program, known, from_the_end, lambda chosen: _with(program, sources, chosen)))
 
     return steps
+
+
+def with_all_values(program: Program, observe: Observe, stack: Callable[[], Collection[tuple[str, int]]]) -> Program:
+    """The program with literals wherever a value is known, but not for the calls of the ``stack``.
+
+    ``stack``: the paths and lines of the run that ``observe`` made.
+    """
+    sources = parsed(program)
+    known = _known(program, sources, observe)
+    lines = stack()
+
+    def is_called(place: Place) -> bool:
+        # The call is in it, and what it returned before is not what it would have returned now.
+        path, start, end = place
+        text = sources[path].text
+        first, last = text.count(b"\n", 0, start) + 1, text.count(b"\n", 0, end) + 1
+        has_inner = any(one[0] == path and start < one[1] and one[2] < end for one, _ in known)
+        return b"(" in text[start:end] and not has_inner and any(on == path and first <= at <= last for on, at in lines)
+
+    return _with(program, sources, [(place, text) for place, text in known if not is_called(place)])
+
+
+def _known(program: Program, sources: Mapping[str, Source], observe: Observe) -> list[tuple[Place, str]]:
+    """The expressions whose values can be written down, with their literals."""
+    places = [place for path, source in sources.items() for place in _places(path, source)]
+    literals = observe(instrumented(program, sources, places)) or {}
+    # The parts of an expression were computed again, and it was not: it died in there.
+    order = {places[number]: at for at, number in enumerate(literals)}
+    unfinished = {
+        place for place, at in order.items() if any(_is_within(one, place) and order[one] > at for one in order)
+    }
+    known = [(place, literals[number]) for number, place in enumerate(places) if number in literals]
+    known = [one for one in known if one[0] not in unfinished]
+    return [one for one in known if sources[one[0][0]].text[one[0][1] : one[0][2]].decode() != one[1]]
+
+
+def _is_within(inner: Place, outer: Place) -> bool:
+    return inner[0] == outer[0] and outer[1] <= inner[1] and inner[2] <= outer[2] and inner != outer
+
+
+def _with(program: Program, sources: Mapping[str, Source], chosen: Sequence[tuple[Place, str]]) -> Program:
+    edits: dict[str, list[Edit]] = {}
+    for (path, start, end), literal in chosen:
+        name = literal.removeprefix("@")
+        edits.setdefault(path, []).append(Edit(start, end, name.encode()))
+        if name != literal:
+            edits[path] += _undecorated(sources[path], name)
+    return program.with_files({path: sources[path].edited(some) for path, some in edits.items()})
 
 
 def _undecorated(source: Source, name: str) -> Iterator[Edit]:

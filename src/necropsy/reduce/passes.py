@@ -19,6 +19,7 @@ from necropsy.reduce.observed_values import Observe, with_observed_values
 from necropsy.reduce.parameters import unused_parameters
 from necropsy.reduce.program import Pass, Program, Steps, in_parts, search
 from necropsy.reduce.rewriting import rewriting
+from necropsy.reduce.shortcut import Stack, calls_on_the_stack
 from necropsy.reduce.statements import drop_files, drop_statements
 from necropsy.reduce.tidying import tidy
 from necropsy.reduce.unrolling import unrolled_loops
@@ -28,12 +29,22 @@ _ROUNDS_WITH_DATA = 2
 
 
 def passes(
-    number: int, values: Observe, kept_calls: Callable[[], Collection[str]], refused: set[object]
+    number: int,
+    values: Observe,
+    stack: Callable[[], Stack],
+    kept_calls: Callable[[], Collection[str]],
+    refused: set[object],
+    *,
+    is_cheap: bool,
 ) -> Iterator[tuple[str, Pass]]:
     """The passes of a round, by name. ``values`` and ``kept_calls`` are asked for when their passes begin.
 
+    ``stack``: of the last run for values. ``is_cheap``: one run decides about a candidate.
+
     ``refused``: what passes note of candidates that were refused.
     """
+    if number == 0:
+        yield "shortcut", calls_on_the_stack(values, stack, is_cheap=is_cheap)
     # What is cheap and takes away much comes first; each trial of what is left is quicker then.
     for again in range(2 if number == 0 else 1):
         yield "values", with_observed_values(values)

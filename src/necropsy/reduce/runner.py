@@ -294,15 +294,23 @@ class Runner:
                         opened.add(path)
         return lines, opened
 
-    def values(self) -> dict[int, str]:
-        """Of an observed run of an instrumented program: the literals of the last values, by the numbers of places."""
+    def values(self, thread: int | None) -> dict[int, str]:
+        """Of an observed run of an instrumented program: the literals of the last values, by the numbers of places.
+
+        Where ``thread`` computed some at a place, the last of these. What it computed last comes last.
+        """
         found: dict[int, str | None] = {}
+        notes: list[tuple[int, str | None, int]] = []
         with contextlib.suppress(OSError):
             for noted in self.workspace.notes.read_bytes().splitlines():
                 with contextlib.suppress(ValueError):
-                    mark, number, *text = json.loads(noted)
+                    mark, *rest = json.loads(noted)
                     if mark == "=":
-                        found[number] = text[0]
+                        number, text, by = rest
+                        notes.append((number, text, by))
+        for number, text, _ in sorted(notes, key=lambda one: one[2] == thread):
+            found.pop(number, None)
+            found[number] = text
         return {number: text for number, text in found.items() if text is not None}
 
     def twin(self, workspace: Workspace) -> Runner:

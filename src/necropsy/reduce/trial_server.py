@@ -214,7 +214,7 @@ def observe(path: str, folder: str) -> None:
     def saw(number: int, value: "Any") -> "Any":
         try:
             text = literal(value) or name_of(value, sys._getframe(1), folder)
-            os.write(notes, (json.dumps(["=", number, text]) + "\n").encode())
+            os.write(notes, (json.dumps(["=", number, text, threading.get_native_id()]) + "\n").encode())
         except BaseException:
             pass
         return value

@@ -26,7 +26,7 @@ def unbound_names(tree: ast.Module) -> frozenset[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and any(alias.name == "*" for alias in node.names):
             return frozenset()
-        bound.update(_bound(node))
+        bound.update(bound_names(node))
     functions: dict[str, list[ast.AST]] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -68,7 +68,8 @@ def _is_called_by_others(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     return bool(node.decorator_list) or (node.name.startswith("__") and node.name.endswith("__"))
 
 
-def _bound(node: ast.AST) -> Iterator[str]:
+def bound_names(node: ast.AST) -> Iterator[str]:
+    """The names that a node itself binds."""
     if isinstance(node, ast.Name):
         if isinstance(node.ctx, ast.Store):
             yield node.id

@@ -17,18 +17,37 @@ from necropsy.reduce.rewriting import (
 )
 
 _TRY = (ast.Try, ast.TryStar) if hasattr(ast, "TryStar") else (ast.Try,)
-_BLOCKS = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Match, *_TRY)
+BLOCKS = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Match, *_TRY)
 
 
 def unwrapped_blocks(source: Source) -> list[Alternatives]:
     """``if``, ``for``, ``while``, ``with``, ``try`` and ``match`` replaced by what is in them."""
     places: list[Alternatives] = []
-    for node in from_the_end(source, _BLOCKS):
+    for node in from_the_end(source, BLOCKS):
         if isinstance(node, ast.stmt) and own_lines(source, node):
             if source.text.startswith(b"elif", source.start(node)):
                 continue  # its `if` is unwrapped to it
             places.append([[replaced_lines(source, node, text)] for text in _contents(source, node)])
     return places
+
+
+def content(source: Source, node: ast.stmt) -> Edit | None:
+    """A block replaced by its statements: of its parts, the first in which there are any."""
+    parts: list[list[ast.stmt]] = [getattr(node, name, []) for name in ("body", "orelse", "finalbody")]
+    parts += [one.body for name in ("handlers", "cases") for one in getattr(node, name, [])]
+    filled = next((part for part in parts if not all(isinstance(one, ast.Pass) for one in part)), None)
+    if (
+        not isinstance(node, BLOCKS)
+        or not own_lines(source, node)
+        or source.text.startswith(b"elif", source.start(node))
+    ):
+        return None
+    indent = indentation(source, node)
+    if filled is None:
+        return replaced_lines(source, node, indent + b"pass")
+    if is_elif(source, node, filled):
+        return replaced_lines(source, node, indent + source.text[source.start(filled[0]) + 2 : source.end(filled[0])])
+    return replaced_lines(source, node, reindented(source, filled, indent))
 
 
 def _contents(source: Source, node: ast.stmt) -> Iterator[bytes]:
