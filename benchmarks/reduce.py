@@ -4,8 +4,8 @@
 
 Each program of ``reduce_programs`` is built in a folder of its own, reduced there, and the result run once more under
 ``necropsy run``. pysource-minimize gets the programs of one file, and decides by the same trials. shrinkray starts
-a test for each of its trials, which runs ``necropsy run`` and compares the signatures; it needs Python 3.12:
-``--shrinkray`` names its command. ``--others`` is the time that each of them has for one program; 0 leaves them out.
+a test for each of its trials, which runs ``necropsy run`` and compares the signatures; ``--shrinkray`` names its
+command: ``"shrinkray --ui=basic --input-type=arg"``, or ``shrinkray`` alone for the versions for Python 3.11 and older. ``--others`` is the time that each of them has for one program; 0 leaves them out.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ TEST = """
 import json, os, subprocess, sys, tempfile
 with tempfile.TemporaryDirectory() as folder:
     subprocess.run(["cp", "-r", {work!r}, folder + "/work"], check=True)
-    with open(sys.argv[1], "rb") as file, open(folder + "/work/" + {script!r}, "wb") as into:
+    with open(sys.argv[1] if sys.argv[1:] else 0, "rb") as file, open(folder + "/work/" + {script!r}, "wb") as into:
         into.write(file.read())
     words = [{python!r}, "-m", "necropsy", "run", "--quiet", "--timeout", "10", "--json", folder + "/r.json", "--"]
     subprocess.run(words + {words!r}, cwd=folder + "/work", capture_output=True)
@@ -231,7 +231,7 @@ def by_shrinkray(subject: Subject, folder: Path, signature: str, seconds: float,
     note = ""
     try:
         subprocess.run(
-            [*command, "--ui=basic", "--timeout", "20", "--parallelism", "2", "--input-type=arg", test, script],
+            [*command, "--timeout", "20", "--parallelism", "2", test, script],
             cwd=folder,
             capture_output=True,
             timeout=seconds,
@@ -242,6 +242,8 @@ def by_shrinkray(subject: Subject, folder: Path, signature: str, seconds: float,
     except (OSError, subprocess.CalledProcessError) as error:
         return f"failed: {error}"
     trials = counter.stat().st_size if counter.exists() else 0
+    made = script.with_name(f"{script.name}.reduced")  # of the versions that do not edit the file in its place
+    script = made if made.exists() else script
     return f"{statements(script)} / {trials} / {time.monotonic() - began:.0f} s{note}"
 
 

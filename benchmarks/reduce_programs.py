@@ -129,6 +129,16 @@ def _rows(folder: Path) -> None:
     (folder / "rows.csv").write_text("\n".join(lines) + "\n")
 
 
+def _reviews(folder: Path) -> None:
+    chance = random.Random(7)
+    words = [f"{first}{last}" for first in "bcdfglmnprst" for last in ("ood", "ice", "ast", "ine", "ot")]
+    lines = ["stars,text"]
+    for number in range(480):
+        stars = 900_000_000_000 if number == 431 else chance.randrange(5)
+        lines.append(f"{stars},{' '.join(chance.choices(words, k=chance.randrange(3, 14)))}")
+    (folder / "reviews.csv").write_text("\n".join(lines) + "\n")
+
+
 SUBJECTS = (
     Subject(
         "gather",
@@ -150,6 +160,15 @@ SUBJECTS = (
     Subject("double_free", "a buffer that is released twice", ("merge.py", "texts.txt"), "buffer_release(", _documents),
     Subject(
         "tf_pipeline", "TensorFlow, a chain of tf.data", ("score.py",), "model_score(", _rows, True, most_trials=650
+    ),
+    Subject(
+        "tf_training",
+        "TensorFlow, 4 files, a training loop",
+        ("train.py", "--data", "reviews.csv"),
+        "confusion_add(",
+        _reviews,
+        tensorflow=True,
+        most_trials=650,
     ),
     Subject("tf_unbatch", "TensorFlow, an op", ("serving.py",), "raw_ops.Unbatch(", tensorflow=True, most_trials=650),
 )

@@ -267,7 +267,7 @@ def _document(result: Reduced, output: Path) -> Document:
     trials = result.count.trials
     spent = sum(stage.seconds for stage in result.stages)
     described = Reduction(
-        command=tuple(result.command.words(before)),
+        command=tuple(result.command.words(after)),
         signature=result.death.signature,
         statements_before=count_statements(before),
         statements=count_statements(after),
@@ -297,7 +297,7 @@ def _document(result: Reduced, output: Path) -> Document:
         finished=result.finished,
         output=str(output),
     )
-    return _of(described, (result.first, result.last), tuple(result.gaps))
+    return _of(described, result.command.words(before), (result.first, result.last), tuple(result.gaps))
 
 
 def _nothing(command: PythonCommand, campaign: Campaign, seconds: float) -> Document:
@@ -316,17 +316,17 @@ def _nothing(command: PythonCommand, campaign: Campaign, seconds: float) -> Docu
         isolation=isolation(),
         finished=False,
     )
-    return _of(described, (), ())
+    return _of(described, described.command, (), ())
 
 
-def _of(described: Reduction, reports: tuple[Report, ...], gaps: tuple[Gap, ...]) -> Document:
+def _of(described: Reduction, command: Sequence[str], reports: tuple[Report, ...], gaps: tuple[Gap, ...]) -> Document:
     return redact.document(
         Document(
             kind="reduction",
             id=new_id(),
             tool=Tool(name="necropsy", version=__version__),
             complete=True,
-            subject=Subject(kind="process", command=described.command),
+            subject=Subject(kind="process", command=tuple(command)),
             reports=reports,
             reduction=described,
             gaps=gaps,

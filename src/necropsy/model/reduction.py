@@ -52,6 +52,7 @@ class Reduction(Noun, frozen=True, kw_only=True):
     """A reduction. Without ``signature`` there was no crash to reduce."""
 
     command: tuple[str, ...]
+    """It runs the reduced program, in ``output``."""
     signature: str | None = None
     statements_before: int
     statements: int

@@ -231,13 +231,13 @@ class Campaign:
     def _passes(self, number: int) -> Iterator[tuple[str, Pass]]:
         if number == 0:
             executed, opened = self._observed()
+            if opened:
+                unused = [path for path in self._current.files if path not in opened and path not in executed]
+                yield "files that were not opened", drop_unused(unused)
+                # What lies in the folder beside the program is not what it is reduced from.
+                self.result.original = self.original.without_files(self.original.files.keys() - self._current.files)
             if executed:
                 self.workspace.keep_links(opened)
-                unused = [path for path in self._current.files if path not in opened and path not in executed]
-                # What lies in the folder beside the program is not what it is reduced from.
-                self.result.original = self.original.without_files(unused)
-                self._statements = count_statements(self.result.original)
-                yield "files that were not opened", drop_unused(unused)
                 yield "what never ran", drop_never_ran(executed)
         yield from passes(
             number,
@@ -359,14 +359,21 @@ class Campaign:
         return None
 
     def _observed(self) -> tuple[dict[str, set[int]], set[str]]:
-        """The executed lines and the opened files of one run that died."""
-        if self.runner.why_fresh is None:
-            for _ in range(self.trials.quiet_runs):
-                self.trials.count.trials += 1
-                outcome = self.runner.run(self.original, self.trials.timeout_s * _TIMES_AS_LONG, observe=True)
-                if self.trials.wanted.is_same(outcome.death):
-                    return self.runner.observed()
-        return {}, set()
+        """The executed lines of one run that died, and the files that it opened.
+
+        Observed, some programs do not die of the same any more: then there are no lines, and the files may be too few.
+        """
+        if self.runner.why_fresh is not None:
+            return {}, set()
+        opened: set[str] = set()
+        for _ in range(self.trials.quiet_runs):
+            self.trials.count.trials += 1
+            outcome = self.runner.run(self.original, self.trials.timeout_s * _TIMES_AS_LONG, observe=True)
+            lines, files = self.runner.observed()
+            if self.trials.wanted.is_same(outcome.death):
+                return lines, files
+            opened |= files | lines.keys()
+        return {}, opened
 
 
 def _variables(files: Mapping[str, bytes]) -> dict[str, str]:

@@ -107,7 +107,11 @@ def _lines_in_strings(statements: Sequence[ast.stmt]) -> set[int]:
 
 def replaced_lines(source: Source, node: ast.stmt, text: bytes) -> Edit:
     """The statement's place gets ``text``, which begins with its indentation; a comment behind it goes."""
-    return Edit(source.line_start(source.start(node)), source.end(node), text)
+    end = source.end(node)
+    behind = source.text[end : source.line_end(end)].rstrip(b"\r\n")
+    if behind.lstrip().startswith(b"#"):
+        end += len(behind)
+    return Edit(source.line_start(source.start(node)), end, text)
 
 
 def own_lines(source: Source, node: ast.stmt) -> bool:

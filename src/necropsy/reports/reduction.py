@@ -68,7 +68,8 @@ def remarks(document: Document, reduction: Reduction) -> list[str]:
             "--timeout gives each more time."
         )
     if reduction.variables:
-        said.append(f"It needs these environment variables as they are here: {', '.join(reduction.variables)}.")
+        has = "needs" if reduction.finished else "was run with"
+        said.append(f"It {has} these environment variables as they are here: {', '.join(reduction.variables)}.")
     if reduction.other_deaths:
         count = len(reduction.other_deaths)
         listed = "; ".join(f"{one.signature} ({one.path})" for one in reduction.other_deaths[:5] if one.path)
