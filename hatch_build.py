@@ -1,9 +1,10 @@
-"""Builds what is written in C where there is a C compiler: the supervisor's library and the launcher.
+"""Builds what is written in C where there is a C compiler: the supervisor's library, the guard and the launcher.
 
-Both need no C library and no Python headers (see ``csrc/kernel.h``), so a wheel built anywhere on Linux x86-64 runs
-everywhere on Linux x86-64, with glibc and with musl. Without the library, the loop in Python does its work. Without the
-launcher, the console script is ``necropsy`` itself; with it, ``necropsy`` is the launcher, and executes the console
-script, ``necropsy-python`` beside it.
+None is linked with a C library, and none needs Python's headers (see ``csrc/kernel.h``), so a wheel built anywhere on
+Linux x86-64 runs everywhere on Linux x86-64, with glibc and with musl. Without the supervisor's library, the loop in
+Python does its work. Without the guard, an allocator that programs are preloaded with (``csrc/guard``), ``run --guard``
+cannot do its work. Without the launcher, the console script is ``necropsy`` itself; with it, ``necropsy`` is the
+launcher, and executes the console script, ``necropsy-python`` beside it.
 
 The README of the package has absolute links, made from the repository's address in pyproject.toml. Without an address,
 only the text of each link is left.
@@ -26,14 +27,14 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 FOLDER = Path("src/necropsy/capture/linux")
-NAME = "_supervisor-x86_64.so"
+NAME, GUARD = "_supervisor-x86_64.so", "_guard-x86_64.so"
 TAG = "py3-none-manylinux_2_17_x86_64.musllinux_1_1_x86_64"
 FREESTANDING = (
     *("-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror=implicit-function-declaration"),
     *("-ffreestanding", "-fno-builtin", "-fno-stack-protector", "-fno-tree-loop-distribute-patterns"),
     *("-nostdlib", "-s", "-Wl,--build-id=none", "-Wl,-z,noexecstack"),
 )
-LIBRARY = ("-fPIC", "-fvisibility=hidden", "-shared", f"-Wl,-soname,{NAME}")
+LIBRARY = ("-fPIC", "-fvisibility=hidden", "-shared")
 SITE = Path("build/site")
 LAUNCHER = Path("build/launcher-x86_64/necropsy")
 PROGRAM = ("-static", "-fno-pie", "-no-pie")
@@ -71,7 +72,12 @@ def compile_c(root: Path, built: Path, folder: str, flags: tuple[str, ...], *, i
 
 def compile_library(root: Path) -> Path | None:
     """The supervisor's library, beside the Python modules."""
-    return compile_c(root, FOLDER / NAME, "csrc", LIBRARY, instead="the Python loop")
+    return compile_c(root, FOLDER / NAME, "csrc", (*LIBRARY, f"-Wl,-soname,{NAME}"), instead="the Python loop")
+
+
+def compile_guard(root: Path) -> Path | None:
+    """The guard, beside it."""
+    return compile_c(root, FOLDER / GUARD, "csrc/guard", (*LIBRARY, f"-Wl,-soname,{GUARD}"), instead="no guard")
 
 
 def compile_launcher(root: Path) -> Path | None:
@@ -107,7 +113,7 @@ class MetadataHook(MetadataHookInterface):
 
 
 class BuildHook(BuildHookInterface[Any]):
-    """Adds both to the wheel, and the site to the source distribution."""
+    """Adds them to the wheel, and the site to the source distribution."""
 
     PLUGIN_NAME = "custom"
 
@@ -118,19 +124,21 @@ class BuildHook(BuildHookInterface[Any]):
             build_data["force_include"][str(root / SITE)] = "site"
         if self.target_name != "wheel":
             return
-        library, launcher = compile_library(root), compile_launcher(root)
-        if library is not None and version != "editable":
-            build_data["force_include"][str(library)] = f"necropsy/capture/linux/{NAME}"
+        libraries, launcher = [compile_library(root), compile_guard(root)], compile_launcher(root)
+        built = [library for library in libraries if library is not None]
+        for library in built if version != "editable" else ():
+            build_data["force_include"][str(library)] = f"necropsy/capture/linux/{library.name}"
         if launcher is not None:
             build_data["shared_scripts"][str(launcher)] = COMMAND
             # Installers leave out a program that has the name of a console script.
             scripts = self.metadata.core.scripts
             scripts[SCRIPT] = scripts.pop(COMMAND)
-        if library is not None or launcher is not None:
+        if built or launcher is not None:
             build_data["pure_python"] = False
             build_data["tag"] = TAG
 
 
 if __name__ == "__main__":
     print(compile_library(Path(__file__).parent))
+    print(compile_guard(Path(__file__).parent))
     print(compile_launcher(Path(__file__).parent))

@@ -88,6 +88,7 @@ def run(
     capture_output: bool = False,
     log: LogMode = "auto",
     python_locals: bool = False,
+    guard: bool = False,
     reports: str | os.PathLike[str] | None = None,
 ) -> RunResult:
     """Run a command under necropsy's supervision, and wait for its end.
@@ -99,7 +100,8 @@ def run(
     working directory and environment, as of ``subprocess.run``. ``input``: its standard input; without it, the
     command has that of this process. ``capture_output``: keep what it writes, in ``stdout`` and ``stderr``; they are
     files then. ``log``: how the end of its stderr is read for the report. ``python_locals``: keep the local variables
-    of Python frames; they may hold secrets. ``reports``: the folder for the report, instead of the usual one.
+    of Python frames; they may hold secrets. ``guard``: find accesses beyond the ends of buffers, as `run --guard` does
+    (Linux). ``reports``: the folder for the report, instead of the usual one.
 
     Raises:
         necropsy.Crashed: with ``check``, the command died natively.
@@ -122,6 +124,7 @@ def run(
         variables["NECROPSY_OUTPUT"] = str(Path(reports).absolute())
     options = ["--log", log, *(["--timeout", str(timeout)] if timeout is not None else [])]
     options += ["--python-locals"] if python_locals else []
+    options += ["--guard"] if guard else []
     with tempfile.TemporaryDirectory(prefix="necropsy-") as name:
         folder = Path(name)
         failure = folder / "failure.json"

@@ -28,6 +28,7 @@ class RunOptions:
     /dev/null. ``core``: what to keep of a dead process's memory: ``off``, ``small`` (see ``small_core.py``), ``full``
     (all that it could write). ``loading``: gets ready what ``on_end`` will need, piece by piece, while the command
     runs; each piece yields whether the next is worth its time in short runs too.
+    ``guard``: the command is preloaded with the guard allocator (``guard_preload.check`` says whether it can be).
     ``no_stacks_at``: those of ``STACK_SIGNALS`` at which threads are not read.
     ``at_terminal``: threads are read at Ctrl-C as well, for a document that is written.
     ``tied``: where the supervisor is killed, the kernel ends the command and all that it has started: for the runs of
@@ -42,6 +43,7 @@ class RunOptions:
     keep: tuple[int, ...] = ()
     core: str = "off"
     tied: bool = False
+    guard: bool = False
     no_stacks_at: frozenset[str] = frozenset()
     at_terminal: bool = False
     loading: Callable[[], Iterator[object]] = lambda: iter((False,))

@@ -130,6 +130,11 @@ def _signals(_ctx: click.Context, _param: click.Parameter, names: tuple[str, ...
     callback=_signals,
     help="Do not read the threads when this signal (TERM, INT, QUIT or XCPU) comes from outside. May be repeated.",
 )
+@click.option(
+    "--guard",
+    is_flag=True,
+    help="Linux: put buffers against pages that may not be used, so that an access beyond one dies where it is made.",
+)
 @click.option("--always", is_flag=True, help="Report on healthy runs too: how much of its stack each thread used.")
 @click.option(
     "--confirm", is_flag=True, help="If it dies, run it again with one change at a time, to prove the cause and a fix."
@@ -158,6 +163,7 @@ def run(  # noqa: PLR0917 - click passes them by name
     python_locals: bool,
     full_memory: bool,
     no_stacks_at: frozenset[str],
+    guard: bool,
     always: bool,
     confirm: bool,
     no_debug: bool,
@@ -199,6 +205,10 @@ def run(  # noqa: PLR0917 - click passes them by name
             writable(path, option)
     if output is not None:
         writable_folder(output)
+    if guard and sys.platform != "linux":
+        raise click.UsageError("--guard is for Linux", ctx)
+    if guard and confirm:
+        raise click.UsageError("--guard and --confirm do not go together: the runs of --confirm are not guarded", ctx)
     if confirm:
         refuse_elsewhere()
         interrupts.raise_an_exception()
@@ -239,6 +249,7 @@ def run(  # noqa: PLR0917 - click passes them by name
         full_memory=full_memory,
         no_stacks_at=no_stacks_at,
         debug=not no_debug,
+        guard=guard,
     )
     try:
         status = start.run(given)

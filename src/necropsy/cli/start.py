@@ -16,7 +16,7 @@ from necropsy.reporting import ReportRequest, descriptor_of, loading, report_end
 if TYPE_CHECKING:
     from necropsy.model import RunRecord
 
-_FLAGS = frozenset({"--quiet", "--python-locals", "--full-memory", "--always", "--full"})
+_FLAGS = frozenset({"--quiet", "--python-locals", "--full-memory", "--always", "--full", "--guard"})
 _LOGS = frozenset({"auto", "probe", "tap", "pty", "off"})
 
 
@@ -29,6 +29,7 @@ class RunCommand(NamedTuple):
     full_memory: bool = False
     no_stacks_at: frozenset[str] = frozenset()
     debug: bool = True
+    guard: bool = False
 
 
 def understood(words: Sequence[str]) -> RunCommand | None:
@@ -71,6 +72,7 @@ def understood(words: Sequence[str]) -> RunCommand | None:
         log=log,
         python_locals="--python-locals" in flags,
         full_memory="--full-memory" in flags,
+        guard="--guard" in flags,
     )
 
 
@@ -96,12 +98,15 @@ def run(wanted: RunCommand) -> int:
     if sys.platform == "linux":
         # What is loaded now stays: looking through it for garbage takes a tenth of the start. See ``launch``.
         gc.disable()
-        from necropsy.capture.linux.supervise import command
+        from necropsy.capture.linux.supervise import command, guard_preload
+
+        if wanted.guard:
+            guard_preload.check()
 
         for_us = asked.json_file or asked.out or asked.output or asked.quiet or asked.timeout or asked.always
         if not for_us and command.is_watched():
             with _advised(asked.command):
-                command.step_aside(asked.command)
+                command.step_aside(asked.command, guard=wanted.guard)
     from necropsy.capture.run_options import RunOptions
 
     options = RunOptions(
@@ -113,6 +118,7 @@ def run(wanted: RunCommand) -> int:
         # Set by the keeper of an experiment's run, and nothing that the command should see.
         tied=os.environ.pop("NECROPSY_TIED", None) is not None,
         no_stacks_at=wanted.no_stacks_at,
+        guard=wanted.guard,
         # A report of Ctrl-C is not printed, and not kept.
         at_terminal=bool(asked.json_file or asked.output),
         core="off" if _keeps_nothing() else "full" if wanted.full_memory else "small",

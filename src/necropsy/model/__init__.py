@@ -72,6 +72,7 @@ from necropsy.model.environment import (
     VersionNeed,
 )
 from necropsy.model.gpu import CpuNeed, CudaBuild, CudaDriver, CudaLibrary, Cudnn, CudnnPart, Gpu, Processor
+from necropsy.model.guarded_block import GuardedBlock, Misuse
 from necropsy.model.observed import (
     Access,
     CppException,
@@ -80,24 +81,18 @@ from necropsy.model.observed import (
     ExitKind,
     FastFail,
     Fault,
-    Fold,
     Former,
-    FoundBy,
-    Frame,
     Instruction,
     LastWords,
-    Mapping,
     MemoryOperand,
     Message,
     Module,
     NtStatus,
-    Owner,
-    Stack,
     StopRequest,
-    Thread,
 )
 from necropsy.model.op import Binary, CallCycle, CallPath, Op, SourceUse, StackFrame
 from necropsy.model.reduction import FileKind, Isolation, OtherDeath, ReducedFile, Reduction, ReductionStage
+from necropsy.model.stacks import Fold, FoundBy, Frame, Mapping, Owner, Stack, Thread
 from necropsy.model.waiting import Coroutine, Task, Wait
 from necropsy.model.windows import Dll, DllNeed
 
@@ -155,6 +150,7 @@ __all__ = [
     "Frame",
     "Gap",
     "Gpu",
+    "GuardedBlock",
     "Import",
     "Instruction",
     "Interpreter",
@@ -169,6 +165,7 @@ __all__ = [
     "MemoryOperand",
     "Message",
     "MissingSymbol",
+    "Misuse",
     "Module",
     "Mount",
     "Needed",

@@ -6,7 +6,8 @@ from typing import Literal
 
 from necropsy.model.base import Confidence, Noun, Severity
 from necropsy.model.environment import Gap
-from necropsy.model.observed import Crash, LastWords, Owner
+from necropsy.model.observed import Crash, LastWords
+from necropsy.model.stacks import Owner
 
 Status = Literal["observed", "confirmed", "refuted", "inconclusive"]
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import Literal
 
 from necropsy.model.base import Address, Noun
-from necropsy.model.calls import Argument, Call, ForeignCall, Operation
+from necropsy.model.calls import Call, ForeignCall, Operation
 from necropsy.model.environment import Environment, Gap, Limit
-from necropsy.model.waiting import Task, Wait
+from necropsy.model.guarded_block import GuardedBlock
+from necropsy.model.stacks import Mapping, Thread
 
 Access = Literal["read", "write", "exec"]
-FoundBy = Literal["registers", "cfi", "frame-pointer", "scan", "text"]
-Owner = Literal["script", "native-code", "package", "framework", "interpreter", "system"]
-"""Whose code it is: ``script`` and ``native-code`` are the user's own, a ``package`` is third-party code."""
 ExitKind = Literal["exited", "signaled", "timeout", "running", "lost", "unknown"]
 
 
@@ -42,15 +40,6 @@ class Exit(Noun, frozen=True, kw_only=True):
     ntstatus: NtStatus | None = None
     text: str | None = None
     """The words that said so, where a text did."""
-
-
-class Mapping(Noun, frozen=True, kw_only=True):
-    """One line of ``/proc/PID/maps``: ``[low, high)`` in bytes, ``permissions`` as ``rw-p``."""
-
-    low: Address
-    high: Address
-    permissions: str
-    path: str | None = None
 
 
 class Former(Noun, frozen=True, kw_only=True):
@@ -150,122 +139,6 @@ class Instruction(Noun, frozen=True, kw_only=True):
     cpu_has_feature: bool | None = None
 
 
-class Frame(Noun, frozen=True, kw_only=True):
-    """One call frame, native or Python; ``stack_bytes`` is the distance to the caller's frame in bytes."""
-
-    index: int
-    kind: Literal["native", "python"]
-    function: str | None = None
-    """Demangled; None where the library has no symbol for it."""
-    module: str | None = None
-    """File name of the ELF file or, for Python frames, ``None``."""
-    module_offset: Address | None = None
-    address: Address | None = None
-    source: str | None = None
-    """Source file; of native frames only with debug information."""
-    line: int | None = None
-    code: str | None = None
-    """Python frames: the source line as it was when the process was read, without its indentation; None where the file
-    has changed since the process started."""
-    excerpt: tuple[str, ...] = ()
-    """Python frames: the source lines ``line`` - 1, ``line`` and ``line`` + 1, without their common indentation. A line
-    that the file does not have is empty. Read as ``code``, and only where that is known."""
-    columns: tuple[int, int] | None = None
-    """Which part of ``code`` ran: its first character, counted from 0, and the one after its last. None where it is the
-    whole line, or where the compiler's positions are not known (before CPython 3.11)."""
-    stack_bytes: int | None = None
-    found_by: FoundBy | None = None
-    """How it was found: ``cfi`` by unwind tables; ``frame-pointer`` and ``scan`` are guesses."""
-    mapping: Mapping | None = None
-    """The executable mapping that holds ``address``, where no ELF file is mapped there: code made at run time."""
-    evaluated_by: int | None = None
-    """Python frames: ``index`` of the native frame (``_PyEval_EvalFrameDefault``) that runs it."""
-    locals: dict[str, str] | None = None
-    """Python frames: only with ``--python-locals``. Native frames: arguments that a debugger printed as addresses."""
-    values: tuple[Argument, ...] | None = None
-    """The innermost Python frame of the user's own code: its local variables that are numbers or None, and dtype and
-    shape of those that are arrays or tensors, at most 12; those that the source line names come first. Never contents
-    or text; variables whose names look like secrets are left out. None where they were not read."""
-    owner: Owner | None = None
-    """Whose code it is; None where its file is not known, as for code made at run time."""
-
-
-class Fold(Noun, frozen=True, kw_only=True):
-    """A run of frames that repeats with a period: A-B-A-B is one recursion of period 2.
-
-    ``start`` is the index of its first frame (0 is the innermost), ``times`` the number of periods,
-    ``bytes_per_period`` the stack that one period takes.
-    """
-
-    period: int
-    times: int
-    functions: tuple[str, ...]
-    bytes_per_period: float | None = None
-    start: int | None = None
-    modules: tuple[str | None, ...] = ()
-    python: tuple[Frame, ...] = ()
-    """The Python frames that repeat with it, where the recursion passes through Python code."""
-
-
-class Stack(Noun, frozen=True, kw_only=True):
-    """A thread's stack: ``[low, high)``; ``size`` is what it may grow to, ``used`` what lay below ``high`` at the end.
-
-    ``size``, ``used`` and ``guard`` are in bytes. For the main thread ``size`` is the soft RLIMIT_STACK, for others the
-    mapping. ``guard_hit``: the fault address lies below ``low`` and within reach of this stack, so it was exhausted.
-    """
-
-    low: Address | None = None
-    high: Address | None = None
-    size: int | None = None
-    used: int | None = None
-    guard: int | None = None
-    guard_hit: bool | None = None
-    pointer: Address | None = None
-    """The stack pointer; with ``guard_hit`` it may lie below ``low``."""
-    is_main: bool = False
-    is_alternate: bool = False
-    """The thread had been moved to it: a signal's stack (``sigaltstack``) or a coroutine's, not the thread's own.
-    ``is_main`` then says whose thread it was."""
-
-
-class Thread(Noun, frozen=True, kw_only=True):
-    """One thread. ``frames`` holds the first and last 256 of ``frames_total``; index 0 is the innermost.
-
-    ``tid`` is None where a text does not say which thread it speaks of.
-    """
-
-    tid: int | None = None
-    name: str | None = None
-    """As the kernel has it; at most 15 characters."""
-    python_name: str | None = None
-    """The name of its ``threading.Thread``; None of the main thread, and of threads that Python did not start."""
-    tasks: tuple[Task, ...] = ()
-    """Of a thread whose asyncio loop runs a task: that task, then the one that waits for it, and so on."""
-    crashed: bool = False
-    python: tuple[Frame, ...] | None = None
-    """Its Python frames, innermost first; None where it ran no Python, or that was not read."""
-    frames: tuple[Frame, ...] | None = None
-    frames_total: int | None = None
-    """How many were read."""
-    frames_estimate: int | None = None
-    """About how many there are, where not all could be read: those read are its two ends."""
-    complete: bool | None = None
-    """The unwinder reached the thread's first frame."""
-    folds: tuple[Fold, ...] = ()
-    """Recursions in it, each told once."""
-    largest: tuple[Frame, ...] = ()
-    """The frames with the most stack bytes, largest first (at most 5)."""
-    stack: Stack | None = None
-    waits: Wait | None = None
-    """What it waited for when it was stopped; None where it was running, or where that was not looked at."""
-    holds_gil: bool | None = None
-
-    @property
-    def known_as(self) -> str | None:
-        """Its name in Python where it has one, else the kernel's."""
-        return self.python_name or self.name
-
-
 class Module(Noun, frozen=True, kw_only=True):
     """A mapped ELF (or PE) file. ``build_id`` in hex. ``version`` where its package or name tells it."""
 
@@ -329,6 +202,8 @@ class Crash(Noun, frozen=True, kw_only=True):
     registers: dict[str, Address] | None = None
     """Of the crashed thread, at the fault."""
     instruction: Instruction | None = None
+    guarded_block: GuardedBlock | None = None
+    """The block that was misused, where the program ran under the guard allocator (`run --guard`)."""
     modules: tuple[Module, ...] | None = None
     """Files that were mapped: the program and its libraries."""
     heaps: tuple[Mapping, ...] | None = None

@@ -45,6 +45,7 @@ from necropsy.rules.aborts import aborted, may_have_aborted
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.experiment_proposals import of_heap
 from necropsy.rules.foreign_calls import declare, undeclared
+from necropsy.rules.guarded import evidence_of, freed_block, guarded_block, releaser_in_words
 from necropsy.rules.heap import MEANS, NOT_IN_USE, ON_WINDOWS, complaint, damage
 from necropsy.rules.machinery import suspects
 from necropsy.rules.python import exit_evidence
@@ -54,7 +55,22 @@ from necropsy.rules.wording import sentence, who
 
 
 def _match(crash: Crash) -> Finding | None:
-    return _by_sanitizer(crash) or _by_words(crash) or _by_record(crash)
+    return _by_guard(crash) or _by_sanitizer(crash) or _by_words(crash) or _by_record(crash)
+
+
+def _by_guard(crash: Crash) -> Finding | None:
+    """The guard allocator has a record of the block, and of who freed it first."""
+    block = guarded_block(crash, "freed-twice")
+    if block is None:
+        return None
+    culprit = culprit_of(crash)
+    return Finding(
+        evidence=(*evidence_of(block), *aborted(crash), *python_line(crash)),
+        summary=f"{sentence(who(culprit))} freed {freed_block(block)} already.",
+        confidence="certain",
+        culprit=culprit,
+        fixes=(Fix(text=f"It was freed before{releaser_in_words(block)}: let only one of the two own it."),),
+    )
 
 
 def _by_record(crash: Crash) -> Finding | None:

@@ -3,12 +3,13 @@
 What happened
 -------------
 A loop or a copy continued past the last byte of a block from ``malloc`` or ``new``. Mostly that hits a neighbour and
-is noticed later (see heap-corruption). Here it was caught at once: by AddressSanitizer, by a checking allocator, or
-because it ran on to the end of the mapped memory.
+is noticed later (see heap-corruption). Here it was caught: by AddressSanitizer, by a checking allocator, by the guard of
+``necropsy run --guard``, or because it ran on to the end of the mapped memory.
 
 How to be sure
 --------------
-AddressSanitizer says *heap-buffer-overflow*; PYTHONMALLOC=debug says *bad trailing pad byte*; glibc's mcheck says
+The guard of ``necropsy run --guard`` has a record of the block: its size, who allocated it, and how far from it the
+access was. AddressSanitizer says *heap-buffer-overflow*; PYTHONMALLOC=debug says *bad trailing pad byte*; glibc's mcheck says
 *memory clobbered past end of allocated block*. Or the fault address is exactly the first byte behind the heap's
 mapping. A bad pointer points there only by chance; a loop that runs upwards always ends there.
 
@@ -42,6 +43,7 @@ from necropsy.rules.aborts import aborted, may_have_aborted
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.exit_causes import ENDS
 from necropsy.rules.experiment_proposals import of_heap
+from necropsy.rules.guarded import allocator_in_words, evidence_of, guarded_block, how_sure, side_of
 from necropsy.rules.pointers import bad_access, evidence
 from necropsy.rules.python import exit_evidence
 from necropsy.rules.sanitizers import access_in, around, culprit_in, kind_of, place_in, sanitizer_report, tool_of
@@ -56,7 +58,45 @@ _PAST_THE_END = re.compile(r"bad trailing pad byte|buffer overflow")
 
 
 def _match(crash: Crash) -> Finding | None:
+    if crash.guarded_block is not None:
+        return _by_guard(crash)
     return _by_sanitizer(crash) or _by_allocator(crash) or _by_mapping(crash)
+
+
+def _by_guard(crash: Crash) -> Finding | None:
+    """The guard allocator has a record of the block beside which the access was."""
+    accessed = guarded_block(crash, "after-end", "before-begin")
+    damaged = guarded_block(crash, "overwritten-after", "overwritten-before")
+    if accessed is not None:
+        culprit = culprit_of(crash)
+        access = bad_access(crash)
+        did = {"read": "read", "write": "wrote"}.get((access.kind if access is not None else None) or "", "went")
+        return Finding(
+            evidence=(*evidence_of(accessed), *died_by(crash, "SIGSEGV"), *python_line(crash)),
+            summary=f"{sentence(who(culprit))} {did} {side_of(accessed)}.",
+            confidence=how_sure(accessed),
+            culprit=culprit,
+            fixes=(
+                Fix(
+                    text=f"Compare the {size(accessed.size)} that were allocated{allocator_in_words(accessed)} with the "
+                    f"number of elements that {who(culprit)} reads or writes."
+                ),
+            ),
+        )
+    if damaged is None:
+        return None
+    return Finding(
+        evidence=(*evidence_of(damaged), *aborted(crash), *python_line(crash)),
+        summary=f"Native code wrote {side_of(damaged)}; it was noticed when the block was freed.",
+        confidence="certain",
+        fixes=(
+            Fix(
+                text=f"Find the code that writes into the block of {size(damaged.size)} allocated"
+                f"{allocator_in_words(damaged)}, and compare that size with the number of elements that it writes."
+            ),
+            _SANITIZER,
+        ),
+    )
 
 
 def _by_sanitizer(crash: Crash) -> Finding | None:
@@ -139,12 +179,13 @@ def _is_heap(crash: Crash, block: Mapping) -> bool:
     return not any(stack.pointer is not None and block.low <= stack.pointer < block.high for stack in stacks)
 
 
+_SANITIZER = Fix(
+    text="AddressSanitizer names the guilty access, with the block that it missed.",
+    command="g++ -g -O1 -fsanitize=address -fno-omit-frame-pointer ...",
+)
 _FIXES = (
     Fix(text="Compare the size that was allocated with the number of elements that are read or written."),
-    Fix(
-        text="AddressSanitizer names the guilty access, with the block that it missed.",
-        command="g++ -g -O1 -fsanitize=address -fno-omit-frame-pointer ...",
-    ),
+    _SANITIZER,
 )
 
 RULE = Rule(

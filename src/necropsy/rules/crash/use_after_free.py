@@ -12,7 +12,8 @@ How to be sure
 The address or a register that it was made from consists of one repeated byte that such fillings use: 0xdd (CPython:
 freed), 0xcd (CPython: not yet set), 0xfd (CPython: the border of a block), 0xfe, 0x5a (jemalloc), 0xfeeefeee
 (Windows). Or it is the address of a heap block shifted right by 12 bits: glibc (2.32 and later) marks the end of a
-list of freed blocks that way, in their first word. AddressSanitizer reports *heap-use-after-free*. A freed callback
+list of freed blocks that way, in their first word. ``necropsy run --guard`` keeps freed blocks unusable, and a record of
+who freed each: then the use itself faults. AddressSanitizer reports *heap-use-after-free*. A freed callback
 of ctypes or cffi is known by its place: the program died in libffi, on the way from native code to a Python function.
 
 Memory that was returned to the system leaves other traces. A register or an array points to an unmapped address 16
@@ -51,6 +52,14 @@ from necropsy.rules.callbacks import inside_callback
 from necropsy.rules.culprit import culprit_of, python_line, python_place
 from necropsy.rules.experiment_proposals import of_heap
 from necropsy.rules.former import evidence_of_former, fixes_of, former_of, in_words, trials_of_former
+from necropsy.rules.guarded import (
+    allocator_in_words,
+    evidence_of,
+    freed_block,
+    guarded_block,
+    how_sure,
+    releaser_in_words,
+)
 from necropsy.rules.machinery import of_numpy, of_python
 from necropsy.rules.pointers import bad_access, doer, evidence
 from necropsy.rules.python import exit_evidence
@@ -98,7 +107,31 @@ def _mangled(value: int, heaps: tuple[Mapping, ...]) -> Mapping | None:
 
 
 def _match(crash: Crash) -> Finding | None:
+    if crash.guarded_block is not None:
+        return _by_guard(crash)
     return _by_sanitizer(crash) or _by_pattern(crash) or _by_callback(crash) or _by_former(crash)
+
+
+def _by_guard(crash: Crash) -> Finding | None:
+    """The guard allocator has a record of the block, and of who freed it."""
+    block = guarded_block(crash, "freed")
+    if block is None:
+        return None
+    culprit = culprit_of(crash)
+    access = bad_access(crash)
+    did = {"read": "read", "write": "wrote to"}.get((access.kind if access is not None else None) or "", "used")
+    return Finding(
+        evidence=(*evidence_of(block), *died_by(crash, "SIGSEGV"), *python_line(crash)),
+        summary=f"{sentence(who(culprit))} {did} {freed_block(block)}.",
+        confidence=how_sure(block),
+        culprit=culprit,
+        fixes=(
+            Fix(
+                text=f"Keep the owner of the block{allocator_in_words(block)} alive until {who(culprit)} has used it: it "
+                f"was freed{releaser_in_words(block)}."
+            ),
+        ),
+    )
 
 
 def _by_former(crash: Crash) -> Finding | None:

@@ -207,6 +207,7 @@ class _Reader:
         crash = self._extra(crash, lambda it: library_facts.added(it, self.files))
         crash = self._extra(crash, lambda it: msgspec.structs.replace(it, operation=self._with_lines(it)))
         crash = self._extra(crash, self._with_former)
+        crash = self.gaps.part("guard", lambda: self._with_guarded_block(crash)) or crash
         if death.core is not None:
             left_out = self.gaps.part("core", lambda: self._keep(read))
             if left_out is not None:
@@ -311,6 +312,14 @@ class _Reader:
         from necropsy.capture.linux.inspect import unmapped_memory
 
         return unmapped_memory.added(crash, self.memory, self.maps, self.files, self.threads.pointers)
+
+    def _with_guarded_block(self, crash: Crash) -> Crash:
+        from necropsy.capture.linux.inspect import guard_records
+
+        found, gap = guard_records.added(crash, self.seen, self.maps, self.files)
+        if gap is not None:
+            self.gaps.add(gap.part, gap.why)
+        return found
 
     def _call(self, crash: Crash) -> Call | None:
         if crash.operation is None and not _runs_python(crash):

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from necropsy import launcher
+from necropsy.capture.linux.supervise import guard_preload
 from necropsy.capture.linux.supervise.signal_wait import take
 from necropsy.errors import CommandNotFoundError, NecropsyError, NotExecutableError
 
@@ -233,7 +234,7 @@ def is_watched() -> bool:
         return False
 
 
-def step_aside(command: Sequence[str]) -> NoReturn:
+def step_aside(command: Sequence[str], *, guard: bool = False) -> NoReturn:
     """Become the command, which the outer necropsy observes.
 
     Raises CommandNotFoundError, NotExecutableError, or NecropsyError where memory or descriptors are used up.
@@ -241,4 +242,5 @@ def step_aside(command: Sequence[str]) -> NoReturn:
     words = [os.fsencode(word) for word in command]
     inherited = Inherited.now()
     inherited.restore()
-    raise refused(words[0], execute(words, inherited.environment))
+    environment = guard_preload.added(inherited.environment) if guard else inherited.environment
+    raise refused(words[0], execute(words, environment))

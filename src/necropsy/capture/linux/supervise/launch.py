@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 from necropsy.capture.linux.stderr import log_source, pty_relay, seccomp_filter
 from necropsy.capture.linux.stderr.log_source import Log
-from necropsy.capture.linux.supervise import descriptors, tracer_process
+from necropsy.capture.linux.supervise import descriptors, guard_preload, tracer_process
 from necropsy.capture.linux.supervise.command import Inherited, execute, not_started, refused
 from necropsy.capture.linux.supervise.shared_memory import Facts
 from necropsy.capture.linux.supervise.signal_wait import take
@@ -118,7 +118,7 @@ def _run(words: list[bytes], options: RunOptions, on_end: Callable[[RunRecord], 
     signal.pthread_sigmask(signal.SIG_BLOCK, ALL)
     command = os.fork()
     if not command:
-        _become(words, plumbing, log, facts, inherited, tracer=tracer)
+        _become(words, plumbing, log, facts, inherited, tracer=tracer, guard=options.guard)
     _hand_over(command, inherited)
     for end in (*plumbing.ready, *plumbing.go, plumbing.failure[1]):
         os.close(end)  # the command learns by it that the tracer is gone
@@ -174,7 +174,7 @@ def _fork_tracer(live: Callable[[], None]) -> int:
 
 
 def _become(
-    words: list[bytes], plumbing: _Plumbing, log: Log, facts: Facts, inherited: Inherited, *, tracer: int
+    words: list[bytes], plumbing: _Plumbing, log: Log, facts: Facts, inherited: Inherited, *, tracer: int, guard: bool
 ) -> None:
     front = os.getppid()
     try:
@@ -199,6 +199,8 @@ def _become(
         except BrokenPipeError:  # no tracer
             pass
         environment = inherited.environment_of(front, os.getpid())
+        if guard:
+            environment = guard_preload.added(environment)
         inherited.restore()
         os.write(plumbing.failure[1], _ERRNO.pack(execute(words, environment)))
     except BaseException as error:  # noqa: BLE001 - nothing of ours may run on in the command's process
