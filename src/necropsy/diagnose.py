@@ -75,16 +75,19 @@ _PARTS_OF_CRASHED_THREAD = {"stack": "stack", "frames": "frames"}
 
 
 def why_missing_in_crash(crash: Crash, part: str) -> str | None:
-    """Why a rule cannot see ``part`` of the crash; None when it is there."""
-    thread = crash.crashed_thread
-    if part in _PARTS_OF_CRASHED_THREAD:
-        present = thread is not None and getattr(thread, _PARTS_OF_CRASHED_THREAD[part]) is not None
-    else:
-        present = getattr(crash, part) is not None
-    if present:
+    """Why a rule cannot see ``part`` of the crash; None when it is there. ``messages or fault``: one of them."""
+    part, *others = part.split(" or ")
+    if any(_is_present(crash, one) for one in (part, *others)):
         return None
     gap = crash.gap(part)
     return f"{part} not captured" + (f": {gap.why}" if gap else "")
+
+
+def _is_present(crash: Crash, part: str) -> bool:
+    if part not in _PARTS_OF_CRASHED_THREAD:
+        return getattr(crash, part) is not None
+    thread = crash.crashed_thread
+    return thread is not None and getattr(thread, _PARTS_OF_CRASHED_THREAD[part]) is not None
 
 
 def _by_confidence(diagnosis: Diagnosis) -> int:

@@ -51,7 +51,10 @@ def test_is_not_tried_without_what_it_needs(rule: Rule[Crash]) -> None:
 
 
 def without(subject: Crash, part: str) -> Crash:
-    """The crash with ``part`` unknown."""
+    """The crash with ``part`` unknown; ``messages or guarded_block``: with neither."""
+    part, *others = part.split(" or ")
+    for other in others:
+        subject = without(subject, other)
     if part not in OF_CRASHED_THREAD:
         return msgspec.structs.replace(subject, **{part: None})
     threads = tuple(

@@ -7,16 +7,18 @@ from typing import Literal
 from necropsy.model.base import Address, Noun
 from necropsy.model.stacks import Frame
 
-Misuse = Literal["after-end", "before-begin", "freed", "freed-twice", "overwritten-after", "overwritten-before"]
-"""An access beyond the end or before the begin, or to a freed block; a second free; bytes around a block that were
-found overwritten when it was freed."""
+Misuse = Literal[
+    "after-end", "before-begin", "freed", "freed-twice", "freed-inside", "overwritten-after", "overwritten-before"
+]
+"""An access past the end or before the begin, or to a freed block; a second free, or that of an address inside a block;
+bytes around a block that were found overwritten when it was freed."""
 
 
 class GuardedBlock(Noun, frozen=True, kw_only=True):
     """The block that a program misused, by the record that the guard allocator kept of it.
 
     ``distance``: bytes between the block and the nearest byte that was accessed or overwritten: 0 is the byte next to
-    it. None where a block was freed or freed twice; ``offset`` is then where in the block the access was.
+    it. None of an access or a free of the block itself; ``offset`` is then where in it that was.
     """
 
     misuse: Misuse

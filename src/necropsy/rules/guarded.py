@@ -49,6 +49,7 @@ _CLAIMS: dict[Misuse, str] = {
     "before-begin": "the access was before the begin of a block",
     "freed": "the access was to a block that had been freed",
     "freed-twice": "the block had been freed already",
+    "freed-inside": "what was freed is not the begin of a block",
     "overwritten-after": "bytes past the end of a block were overwritten; seen when it was freed",
     "overwritten-before": "bytes before the begin of a block were overwritten; seen when it was freed",
 }
@@ -56,7 +57,7 @@ _CLAIMS: dict[Misuse, str] = {
 
 def _seen(block: GuardedBlock) -> str:
     what = f"a block of {size(block.size)} at {block.address}"
-    if block.misuse == "freed":
+    if block.misuse in {"freed", "freed-inside"}:
         return f"byte {block.offset:,} of {what}"
     if block.distance is None:
         return what

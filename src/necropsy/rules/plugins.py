@@ -102,7 +102,7 @@ def _checked(name: str, rule: object, taken: Collection[str]) -> Rule[Crash]:
     if rule.subject not in {None, Crash}:
         raise RuleError("only rules on necropsy.model.Crash can be added")
     parts = {field.name for field in msgspec.structs.fields(Crash)} | _OF_THREAD
-    if unknown := set(rule.needs) - parts:
+    if unknown := {part for need in rule.needs for part in need.split(" or ")} - parts:
         raise RuleError(f"it needs {min(unknown)}, which a crash does not have")
     for part in ("title", "page"):
         if not isinstance(getattr(rule, part), str):

@@ -161,7 +161,7 @@ _OF_PYTHON = Fix(
 
 RULE = Rule(
     _match,
-    needs=("messages",),
+    needs=("messages or guarded_block",),
     beats=("abort", "killed-by-signal", "exit-status-only", "sanitizer-report", "python-exception"),
     experiments=of_heap,
     tried=Tried(

@@ -51,6 +51,7 @@ from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.exit_causes import of_status
 from necropsy.rules.experiment_proposals import of_heap
 from necropsy.rules.foreign_calls import declare, undeclared
+from necropsy.rules.guarded import allocator_in_words, evidence_of, guarded_block
 from necropsy.rules.heap import (
     CHECK_EVERY_BLOCK,
     MEANS,
@@ -63,9 +64,12 @@ from necropsy.rules.heap import (
 )
 from necropsy.rules.machinery import named, suspects
 from necropsy.rules.pointers import bad_access, evidence, in_allocator, is_wild, near_null
+from necropsy.rules.wording import sentence, size, who
 
 
 def _match(crash: Crash) -> Finding | None:
+    if crash.guarded_block is not None:
+        return _by_guard(crash)
     message = complaint(crash)
     if cpp_runtimes.mixed(crash) is not None:
         return None
@@ -110,6 +114,21 @@ def _match(crash: Crash) -> Finding | None:
             possible=of_status(0xC0000374) if not frames_of(crash) else (),
         )
     return _without_words(crash)
+
+
+def _by_guard(crash: Crash) -> Finding | None:
+    """The guard allocator was given an address inside a block of its own."""
+    block = guarded_block(crash, "freed-inside")
+    if block is None:
+        return None
+    culprit = culprit_of(crash)
+    return Finding(
+        evidence=(*evidence_of(block), *aborted(crash), *python_line(crash)),
+        summary=f"{sentence(who(culprit))} freed an address {size(block.offset or 0)} into a block of {size(block.size)}.",
+        confidence="certain",
+        culprit=culprit,
+        fixes=(Fix(text=f"Free what malloc returned{allocator_in_words(block)}, not an address inside the block."),),
+    )
 
 
 def _how_sure(crash: Crash, sort: Damage, died: Found) -> Confidence:

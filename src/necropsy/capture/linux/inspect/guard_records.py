@@ -37,7 +37,7 @@ _COMPLAINT = struct.Struct("<5Q")
 _BLOCK = struct.Struct("<QQIIQQ")
 _PLACE = struct.Struct("<10Q")
 _REGISTERS = ("rip", "rsp", "rbx", "rbp", "r12", "r13", "r14", "r15")
-_COMPLAINTS: dict[int, Misuse] = {1: "overwritten-after", 2: "overwritten-before", 3: "freed-twice"}
+_COMPLAINTS: dict[int, Misuse] = {1: "overwritten-after", 2: "overwritten-before", 3: "freed-twice", 4: "freed-inside"}
 
 
 @dataclass(frozen=True)
@@ -169,8 +169,8 @@ def _of_complaint(records: Records, fault: Fault) -> tuple[_Record, GuardedBlock
     if record is None:
         return None
     misuse = _COMPLAINTS[kind]
-    if misuse == "freed-twice":
-        return record, _noun(record, misuse)
+    if misuse in {"freed-twice", "freed-inside"}:
+        return record, _noun(record, misuse, offset=address - record.address if misuse == "freed-inside" else None)
     nearest = address if misuse == "overwritten-after" else address + count - 1
     distance = record.distance(nearest) - 1
     return record, _noun(record, misuse, distance=distance, offset=address - record.address, overwritten=count)
