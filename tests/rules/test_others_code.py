@@ -62,7 +62,7 @@ def test_the_line_that_called_is_named() -> None:
 @pytest.mark.parametrize(
     ("module", "first"),
     [
-        ("/venv/lib/python3.11/site-packages/pandas/lib.so", "let glibc look at every block"),
+        ("/venv/lib/python3.11/site-packages/pandas/lib.so", "let necropsy put buffers"),
         ("/home/u/op.so", "Compare"),
     ],
 )

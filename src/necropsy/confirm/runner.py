@@ -18,6 +18,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from necropsy import launcher, serialize
+from necropsy.capture.linux.supervise import guard_preload
 from necropsy.confirm import checkers, subreaper
 from necropsy.confirm.checkers import LOG, Said
 from necropsy.confirm.warm_start import WarmStart, WarmStartError
@@ -210,7 +211,7 @@ def command_under(change: Change, command: Sequence[str], defaults: Mapping[str,
     words = [filled(word, {**(defaults or {}), **change.arguments}) for word in command]
     words = [*(filled(word, {"CPU": str(min(os.sched_getaffinity(0)))}) for word in change.wrapper), *words]
     variables = dict(change.environment)
-    preload = list(change.preload)
+    preload = [_guard() if word == "{GUARD}" else word for word in change.preload]
     if change.library is not None:
         preload.append(str(_hook("replace_library")))
         variables["NECROPSY_REPLACE_FROM"], variables["NECROPSY_REPLACE_TO"] = change.library
@@ -260,6 +261,11 @@ def _hook(name: str) -> Path:
     if not path.is_file():
         raise NecropsyError(f"there is no build of preload/{name}.c for {platform.machine()}")
     return path
+
+
+def _guard() -> str:
+    guard_preload.check()
+    return str(guard_preload.LIBRARY)
 
 
 def filled(word: str, arguments: Mapping[str, str]) -> str:

@@ -85,7 +85,8 @@ class Change(Noun, frozen=True, kw_only=True):
 
     ``environment``: variables to set, or to remove (None). ``stack_limit``: soft RLIMIT_STACK in bytes, -1 for
     unlimited. ``thread_stack``: the least stack of every thread that names a size of its own, in bytes.
-    ``address_space``: RLIMIT_AS in bytes. ``preload``: libraries before all others. ``wrapper``: words before the
+    ``address_space``: RLIMIT_AS in bytes. ``preload``: libraries before all others, ``{GUARD}`` for that of
+    `necropsy run --guard`. ``wrapper``: words before the
     command. ``arguments``: what replaces each ``{NAME}`` in the command. ``library``: the path of a library that is
     loaded, and the path of the one to load instead. ``checker``: who watches the run and writes what it sees; its files
     begin with the path that replaces ``{LOG}`` in ``wrapper``, ``environment`` and ``at_start``. ``seconds``: this

@@ -92,6 +92,19 @@ def heap_is_checked() -> Proposal:
     )
 
 
+def heap_is_guarded() -> Proposal:
+    """The guard allocator of ``run --guard``: the access beyond a block dies where it is made."""
+    return Proposal(
+        name="guard",
+        change=Change(preload=("{GUARD}",)),
+        text="buffers end at pages that may not be used (necropsy run --guard)",
+        predicts=("another", "same"),
+        proves=False,
+        refutes=False,
+        finds=HEAP,
+    )
+
+
 def tcache_is_off() -> Proposal:
     """No cache of freed blocks per thread: blocks lie elsewhere, and are checked when they are freed."""
     return Proposal(
@@ -142,7 +155,7 @@ def of_heap(crash: Crash) -> tuple[Proposal, ...]:
     Several threads may have damaged it together, but one thread also changes the layout: survival may only mean that
     the damage goes unnoticed, so it is not a fix.
     """
-    checks = heap_is_checked(), tcache_is_off(), python_heap_is_checked()
+    checks = heap_is_guarded(), heap_is_checked(), tcache_is_off(), python_heap_is_checked()
     alone = (msgspec.structs.replace(one, fix=None) for one in of_threads(crash))
     return (*checks, *alone)
 

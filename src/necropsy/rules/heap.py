@@ -49,10 +49,16 @@ MEANS: dict[Damage, str] = {
 """What each complaint can mean. glibc sees the damage only: where two causes leave the same, both are named."""
 
 CHECK_EVERY_BLOCK = Fix(
-    text="Without a rebuild: let glibc look at every block, which moves the crash nearer to its cause.",
+    text="Or let glibc look at every block, which moves the crash nearer to its cause.",
     command="LD_PRELOAD=libc_malloc_debug.so.0 MALLOC_CHECK_=3 python ...",
 )
+GUARD = Fix(
+    text="Without a rebuild: let necropsy put buffers against pages that may not be used, so that an access beyond one "
+    "dies where it is made.",
+    command="necropsy run --guard python ...",
+)
 EXPERIMENTS = (
+    GUARD,
     Fix(
         text="AddressSanitizer names the guilty write itself, with the block that it missed: rebuild the native code with it and run once.",
         command="g++ -g -O1 -fsanitize=address -fno-omit-frame-pointer ...",

@@ -116,6 +116,24 @@ def test_a_static_program_is_a_gap(tmp_path: Path) -> None:
     assert "static" in gap.why
 
 
+OTHER = """
+#include <stddef.h>
+static char memory[1 << 24]; static size_t used;
+void *aligned_alloc(size_t alignment, size_t size) { used += alignment - used % alignment; used += size; return memory + used - size; }
+void *malloc(size_t size) { return aligned_alloc(64, size); }
+void free(void *block) {}
+"""
+
+
+def test_another_allocator_in_front_of_it_is_a_gap(program: Path, tmp_path: Path) -> None:
+    other = build(tmp_path, OTHER, "-O1", "-fPIC", "-shared", name="other")
+    variables = {**os.environ, "LD_PRELOAD": f"{other}:{guard_preload.LIBRARY}"}
+    with dying([str(program), "null"], env=variables) as death:
+        gap = crash_builder.capture(death).gap("guard")
+    assert gap is not None
+    assert "another allocator" in gap.why
+
+
 def test_records_of_another_version_are_a_gap(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guard_records, "VERSION", 2)
     crash = captured(program, "after")

@@ -18,8 +18,8 @@ object``.
 
 How to fix it now
 -----------------
-Run once with AddressSanitizer: it stops at the guilty write. Without a rebuild, ``MALLOC_CHECK_=3`` with glibc's
-debugging library brings the crash nearer to its cause. On Windows, use ``gflags /p /enable python.exe /full``; on
+Run once with AddressSanitizer: it stops at the guilty write. Without a rebuild, ``necropsy run --guard`` stops at most
+writes beyond a buffer, and ``MALLOC_CHECK_=3`` with glibc's debugging library brings the crash nearer to its cause. On Windows, use ``gflags /p /enable python.exe /full``; on
 macOS, ``MallocScribble=1`` and ``MallocGuardEdges=1``. In a TensorFlow op, suspect an output allocated with one shape
 and filled with another, or a loop that runs to ``<=``. Also suspect several threads of a Shard writing the same
 elements, or an ``int`` index that overflowed.
@@ -53,7 +53,7 @@ from necropsy.rules.experiment_proposals import of_heap
 from necropsy.rules.foreign_calls import declare, undeclared
 from necropsy.rules.guarded import allocator_in_words, evidence_of, guarded_block
 from necropsy.rules.heap import (
-    CHECK_EVERY_BLOCK,
+    GUARD,
     MEANS,
     NOT_IN_USE,
     ON_WINDOWS,
@@ -224,9 +224,9 @@ def _fixes(crash: Crash, sort: str) -> tuple[Fix, ...]:
         return fixes
     # Only code of packages was loaded: its user can neither change nor rebuild it.
     return (
-        CHECK_EVERY_BLOCK,
+        GUARD,
         Fix(text=f"Then leave out one of these at a time, or use another version of it: {named(loaded)}."),
-        *(fix for fix in fixes if fix is not CHECK_EVERY_BLOCK),
+        *(fix for fix in fixes if fix is not GUARD),
     )
 
 

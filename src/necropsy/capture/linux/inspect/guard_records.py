@@ -34,6 +34,8 @@ _NEVER_USED, _LIVE, _FREED = range(3)
 _HEAD = struct.Struct("<16sIIIIII")
 _CLASS = struct.Struct("<9Q")
 _COMPLAINT = struct.Struct("<5Q")
+_COUNTS = struct.Struct("<3QI")
+_AFTER = _COMPLAINT.size + _COUNTS.size
 _BLOCK = struct.Struct("<QQIIQQ")
 _PLACE = struct.Struct("<10Q")
 _REGISTERS = ("rip", "rsp", "rbx", "rbp", "r12", "r13", "r14", "r15")
@@ -89,12 +91,15 @@ class Records:
         if not magic.startswith(b"necropsy guard") or version != VERSION:
             raise ValueError(f"its records are of version {version}, not {VERSION}")
         whole = _BLOCK.size + 2 * _PLACE.size + self._first + self._second
-        rest = memory.exactly(at + _HEAD.size, classes * _CLASS.size + _COMPLAINT.size) if classes < 64 else None
+        rest = memory.exactly(at + _HEAD.size, classes * _CLASS.size + _AFTER) if classes < 64 else None
         if rest is None or self._record_size < whole:
             raise ValueError("its state is damaged")
         rows = [_CLASS.unpack_from(rest, index * _CLASS.size)[:4] for index in range(classes)]
         self._slots = [_Slots(*row) for row in rows if row[0]]
         self.complaint = _COMPLAINT.unpack_from(rest, classes * _CLASS.size)
+        guarded, _live, _unplaced, armed = _COUNTS.unpack_from(rest, classes * _CLASS.size + _COMPLAINT.size)
+        self.was_idle = bool(armed) and not guarded
+        """Although armed, it was never asked for a block."""
 
     def at(self, record: int) -> _Record | None:
         """The record at this address of the process; None where no block was ever in its slot."""
@@ -273,6 +278,8 @@ def added(crash: Crash, memory: Memory, maps: MemoryMap, files: MappedFiles) -> 
         records = Records(memory, at)
     except ValueError as error:
         return crash, Gap(part="guard", why=str(error))
+    if records.was_idle:
+        return crash, Gap(part="guard", why="no block was guarded: another allocator serves this program's memory")
     found = _of_fault(records, crash, crash.fault) or _of_complaint(records, crash.fault)
     if found is None:
         return crash, None
