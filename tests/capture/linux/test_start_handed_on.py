@@ -171,18 +171,22 @@ sys.exit(5)
 ORPHAN = """
 import os, time
 command = os.getpid()
+lives, orphan = os.pipe()
 if not os.fork():
+    parent = os.getpid()
     if not os.fork():
-        time.sleep(0.3)
+        while os.getppid() == parent:
+            time.sleep(0.01)
         os.write(1, f"{os.getppid() == command}\\n".encode())
         os._exit(0)
     os._exit(0)
+os.close(orphan)
 os.wait()
 try:
     os.wait()
     print("reaped by the command", flush=True)
 except ChildProcessError:
-    time.sleep(0.5)
+    os.read(lives, 1)  # the orphan has ended
     print("not the command's", flush=True)
 """
 SUBREAPER = "import ctypes, os, sys; ctypes.CDLL(None).prctl(36, 1, 0, 0, 0); os.execvp(sys.argv[1], sys.argv[1:])"
