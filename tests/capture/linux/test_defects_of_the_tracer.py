@@ -14,12 +14,13 @@ from supervised import LIMIT_S
 NULL = "int main(void) { *(volatile int *)8 = 1; return 0; }"
 BROKEN = """
 import sys
-from necropsy.capture.linux.supervise import tracer
+from necropsy.capture.linux.supervise import tracer, watchdog
 from necropsy.capture.linux.supervise.c_loop import CLoop
 
 def fails(*given, **named):
     raise RuntimeError("a defect")
 
+watchdog.STILL_S = 1.0  # what stands still is given up after so long
 for name in sys.argv[2].split(","):
     setattr(tracer.Tracer if hasattr(tracer.Tracer, name) else CLoop, name, fails)
 sys.argv = ["necropsy", "run", "--", sys.argv[1]]
