@@ -31,7 +31,7 @@ from necropsy.model import (
 )
 from necropsy.reduce import sandbox
 from necropsy.reduce.campaign import Campaign, NothingToReduceError, Reduced
-from necropsy.reduce.command import PythonCommand, understood
+from necropsy.reduce.command import PythonCommand, module_files, understood
 from necropsy.reduce.program import Program
 from necropsy.reduce.statements import count_statements
 from necropsy.reduce.trials import Count
@@ -204,7 +204,7 @@ def programs(reduction: Reduction) -> dict[str, str]:
         if one.kind == "python":
             with contextlib.suppress(OSError):
                 found[one.path] = (Path(reduction.output) / one.path).read_text(encoding="utf-8", errors="replace")
-    script = next((word for word in reduction.command if word in found), None)
+    script = next((path for word in reduction.command for path in (word, *module_files(word)) if path in found), None)
     return {**({script: found[script]} if script is not None else {}), **found}
 
 

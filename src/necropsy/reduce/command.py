@@ -77,9 +77,14 @@ def understood(words: Sequence[str], folder: Path) -> PythonCommand:
     return PythonCommand(os.path.abspath(interpreter), options, script, None, tuple(words[at + 1 :]))  # noqa: PTH100 - as above
 
 
-def _file_of(module: str, folder: Path) -> str:
+def module_files(module: str) -> tuple[str, str]:
+    """The files that ``-m`` may run for a module."""
     path = module.replace(".", "/")
-    for name in (f"{path}.py", f"{path}/__main__.py"):
+    return f"{path}.py", f"{path}/__main__.py"
+
+
+def _file_of(module: str, folder: Path) -> str:
+    for name in module_files(module):
         if (folder / name).is_file():
             return name
     raise NoInputError(f"there is no module {module} below {folder}")

@@ -32,7 +32,8 @@ def with_observed_values(observe: Observe) -> Callable[[Program], Steps]:
 
     def steps(program: Program) -> Steps:
         sources = parsed(program)
-        known = _known(program, sources, observe)
+        places = [place for path, source in sources.items() for place in _places(path, source)]
+        known = _known(sources, _noted(program, sources, places, observe))
         if not known:
             return program
         return (yield from search(program, known, from_the_end, lambda chosen: _with(program, sources, chosen)))
@@ -46,32 +47,45 @@ def with_all_values(program: Program, observe: Observe, stack: Callable[[], Coll
     ``stack``: the paths and lines of the run that ``observe`` made.
     """
     sources = parsed(program)
-    known = _known(program, sources, observe)
+    places = [place for path, source in sources.items() for place in _places(path, source)]
+    noted = _noted(program, sources, places, observe)
+    order = {place: at for at, place in enumerate(noted)}
     lines = stack()
 
-    def is_called(place: Place) -> bool:
-        # The call is in it, and what it returned before is not what it would have returned now.
+    def may_be_called(place: Place) -> bool:
+        # What a call that has not returned gave before is not what it would have given now.
         path, start, end = place
         text = sources[path].text
         first, last = text.count(b"\n", 0, start) + 1, text.count(b"\n", 0, end) + 1
-        has_inner = any(one[0] == path and start < one[1] and one[2] < end for one, _ in known)
-        return b"(" in text[start:end] and not has_inner and any(on == path and first <= at <= last for on, at in lines)
+        if b"(" not in text[start:end] or not any(on == path and first <= at <= last for on, at in lines):
+            return False
+        if any(_is_within(one, place) for one in noted):
+            return False  # its parts tell
+        return all(order.get(one, -1) > order[place] for one in places if _is_within(place, one))
 
-    return _with(program, sources, [(place, text) for place, text in known if not is_called(place)])
+    known = [(place, text) for place, text in _known(sources, noted) if not may_be_called(place)]
+    return _with(program, sources, known)
 
 
-def _known(program: Program, sources: Mapping[str, Source], observe: Observe) -> list[tuple[Place, str]]:
-    """The expressions whose values can be written down, with their literals."""
-    places = [place for path, source in sources.items() for place in _places(path, source)]
+def _noted(
+    program: Program, sources: Mapping[str, Source], places: Sequence[Place], observe: Observe
+) -> dict[Place, str]:
+    """The literals of the last values, in the order in which these were computed."""
     literals = observe(instrumented(program, sources, places)) or {}
+    return {places[number]: text for number, text in literals.items()}
+
+
+def _known(sources: Mapping[str, Source], noted: Mapping[Place, str]) -> list[tuple[Place, str]]:
+    """What can be replaced by a literal, from the beginning of each file on."""
+    order = {place: at for at, place in enumerate(noted)}
     # The parts of an expression were computed again, and it was not: it died in there.
-    order = {places[number]: at for at, number in enumerate(literals)}
     unfinished = {
-        place for place, at in order.items() if any(_is_within(one, place) and order[one] > at for one in order)
+        place for place in noted if any(_is_within(one, place) and order[one] > order[place] for one in noted)
     }
-    known = [(place, literals[number]) for number, place in enumerate(places) if number in literals]
-    known = [one for one in known if one[0] not in unfinished]
-    return [one for one in known if sources[one[0][0]].text[one[0][1] : one[0][2]].decode() != one[1]]
+    files = list(sources)
+    known = [(place, text) for place, text in noted.items() if place not in unfinished]
+    known = [(place, text) for place, text in known if sources[place[0]].text[place[1] : place[2]].decode() != text]
+    return sorted(known, key=lambda one: (files.index(one[0][0]), one[0][1], -one[0][2]))
 
 
 def _is_within(inner: Place, outer: Place) -> bool:

@@ -255,6 +255,14 @@ class _Slice:
             for path, scope, used in self._names
         )
 
+    def _globals_of(self, name: str) -> Collection[str]:
+        """The files whose module binds a name."""
+        return {
+            one.path
+            for one in self._of.values()
+            if one.scope is None and any(isinstance(each, ast.Name) and each.id == name for each in _targets(one.node))
+        }
+
     def _around(self, scope: ast.stmt | None) -> Collection[ast.stmt]:
         return self._of[scope].around if scope is not None else ()
 
@@ -295,7 +303,10 @@ class _Slice:
 
     def _is_known(self, statement: _Statement, value: ast.expr) -> bool:
         if isinstance(value, ast.Name):
-            return value.id != "self" and self._reads(statement, value.id)
+            if value.id == "self":
+                return False
+            is_global = any(path == statement.path and used == value.id for path, _, used in self._names)
+            return is_global if statement.path in self._globals_of(value.id) else self._reads(statement, value.id)
         return last_name(value) in self._attributes
 
 
