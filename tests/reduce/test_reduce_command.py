@@ -370,3 +370,17 @@ def test_a_workspace_is_put_in_order_again() -> None:
     finally:
         workspace.close()
     assert not workspace.base.exists()
+
+
+def test_a_large_folder_is_linked_where_it_is_not_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("necropsy.reduce.workspace._MOST_BYTES", 10)
+    for name in ("a.bin", "b.bin", "c.py"):
+        (tmp_path / name).write_bytes(b"x" * 20)
+    workspace = Workspace()
+    try:
+        copied = workspace.copy(tmp_path)
+        assert set(copied.files) == {"a.bin", "c.py"}
+        assert copied.linked == ("b.bin",)
+        assert (workspace.work / "b.bin").read_bytes() == b"x" * 20
+    finally:
+        workspace.close()

@@ -111,7 +111,7 @@ def reduce(  # noqa: PLR0917 - click passes them by name
     _ask(command, yes=yes)
     line = ProgressLine()
     try:
-        document, ended_by = reducing.reduced(command, folder, options, _watcher(line))
+        document, ended_by = reducing.reduced(command, folder, options, _watcher(line, options.budget_s))
     finally:
         line.wipe()
     if json_file is not None:
@@ -184,7 +184,7 @@ def _ask(command: tuple[str, ...], *, yes: bool) -> None:
     click.confirm("Run it?", default=True, abort=True, err=True)
 
 
-def _watcher(line: ProgressLine) -> Callable[[str, int, Count], None]:
+def _watcher(line: ProgressLine, budget_s: float) -> Callable[[str, int, Count], None]:
     """Progress as a line that is rewritten, or one every ten seconds."""
     began = last = time.monotonic()
 
@@ -193,6 +193,8 @@ def _watcher(line: ProgressLine) -> Callable[[str, int, Count], None]:
         now = time.monotonic()
         rate = count.trials / max(now - began, 0.001)
         said = f"{stage}: {statements} statements left, {count.trials} trials, {rate:.1f} a second, {now - began:.0f} s"
+        if budget_s < float("inf"):
+            said += f" of {budget_s:.0f}"
         if line.wanted:
             line.show(said)
         elif now - last >= _PLAIN_LINE_S and not os.environ.get("CI"):

@@ -27,6 +27,8 @@ class Death:
     """``null``, ``small``, ``guard`` (below the end of a stack) or ``wild``."""
     message: str | None
     """Of a failed check, an exception or an assertion, with its numbers masked; not what glibc says of its heap."""
+    op: str | None = None
+    """The TensorFlow op whose kernel ran: signatures leave out template arguments, which tell some kernels apart."""
 
     @classmethod
     def of(cls, report: Report | None) -> Death | None:
@@ -35,6 +37,7 @@ class Death:
             return None
         crash = report.crash
         rule = report.verdict.rule if report.verdict is not None else None
+        culprit = report.verdict.culprit if report.verdict is not None else None
         exhausted = rule is not None and rule.startswith("stack-overflow")
         return cls(
             signature=report.signature,
@@ -43,6 +46,7 @@ class Death:
             access=crash.fault.access if crash.fault is not None and not exhausted else None,
             address=_address(crash),
             message=_message(crash),
+            op=culprit.op if culprit is not None else None,
         )
 
     def is_same(self, other: Death | None) -> bool:

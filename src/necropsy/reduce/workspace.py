@@ -16,6 +16,8 @@ from necropsy.errors import NecropsyError
 _PREFIX = "necropsy-reduce-"
 _LARGE = 16 << 20
 """Files from this size on are not copied: a link leads to the user's own, which cannot be written to."""
+_MOST_BYTES = 1 << 30
+"""After so many bytes that were copied further files are linked, unless they are Python's."""
 _MOST_FILES = 100_000
 _NOT_COPIED = frozenset({".git", ".hg", ".svn", "__pycache__", ".venv", "venv", "node_modules", ".tox", ".mypy_cache"})
 _Stamp = tuple[int, int, int]
@@ -72,6 +74,7 @@ class Workspace:
 
         """
         result = Copied()
+        copied = 0
         linked: list[str] = []
         left_out: list[str] = []
         for folder, names, files in os.walk(root):
@@ -85,10 +88,11 @@ class Workspace:
                     kind = os.stat(os.path.join(folder, name))  # noqa: PTH116, PTH118
                     if not stat.S_ISREG(kind.st_mode):
                         left_out.append(path)
-                    elif kind.st_size >= _LARGE:
+                    elif kind.st_size >= _LARGE or (copied > _MOST_BYTES and not name.endswith(".py")):
                         self._link(path, Path(folder, name))
                         linked.append(path)
                     else:
+                        copied += kind.st_size
                         result.files[path] = Path(folder, name).read_bytes()
                 except OSError as error:
                     if error.errno == 28:  # ENOSPC
