@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from necropsy.frame_filter import file_name
-from necropsy.model import Confidence, Crash, Evidence, Frame, GuardedBlock, Misuse
+from necropsy.frame_filter import file_name, section_of
+from necropsy.model import Confidence, Crash, Culprit, Evidence, Frame, GuardedBlock, Misuse
+from necropsy.predicates import bare_name
 from necropsy.rule import Found
 from necropsy.rules.culprit import innermost
 from necropsy.rules.wording import short, size
@@ -31,9 +32,6 @@ def how_sure(block: GuardedBlock) -> Confidence:
 def evidence_of(block: GuardedBlock) -> Found:
     """The access, the block, and who allocated and freed it."""
     found = [Evidence(claim=_CLAIMS[block.misuse], seen=_seen(block), where=_WHERE)]
-    if block.pointer is not None:
-        seen = f"{block.pointer} holds an address inside it"
-        found.append(Evidence(claim="the pointer is one to this block", seen=seen, where="registers"))
     for claim, frames, thread in (
         ("where it was allocated", block.allocated, block.allocated_by),
         ("where it was freed", block.freed, block.freed_by),
@@ -41,6 +39,9 @@ def evidence_of(block: GuardedBlock) -> Found:
         if frames:
             where = f"{_WHERE}, thread {thread}" if thread is not None else _WHERE
             found.append(Evidence(claim=claim, seen=_named(frames), where=where))
+    if block.pointer is not None:
+        seen = f"{block.pointer} holds an address inside it"
+        found.append(Evidence(claim="the pointer is one to this block", seen=seen, where="registers"))
     return tuple(found)
 
 
@@ -67,12 +68,16 @@ def _seen(block: GuardedBlock) -> str:
 
 
 def _distance(distance: int) -> str:
-    return f"{size(distance + 1)}" if distance else "directly"
+    return size(distance) if distance else "directly"
 
 
-def side_of(block: GuardedBlock) -> str:
-    """As the end of a sentence: which memory was accessed instead of the block."""
-    which = {"after-end": "past the end", "overwritten-after": "past the end"}.get(block.misuse, "before the begin")
+def side_of(block: GuardedBlock, culprit: Culprit | None = None) -> str:
+    """As the end of a sentence whose subject is ``culprit``: which memory was accessed instead of the block."""
+    side = "past the end" if block.misuse in {"after-end", "overwritten-after"} else "before the begin"
+    which = f"{_distance(block.distance or 0)} {side}"
+    allocator = _shown(block.allocated)
+    if allocator is not None and culprit is not None and culprit.function == allocator.function:
+        return f"{which} of a block of {size(block.size)} that it had allocated itself"
     return f"{which} of a block of {size(block.size)}{_by(block.allocated, ' that ', ' had allocated')}"
 
 
@@ -102,7 +107,13 @@ def _place(frames: tuple[Frame, ...] | None) -> str:
 
 
 def _shown(frames: tuple[Frame, ...] | None) -> Frame | None:
-    return innermost(frames) if frames else None
+    """Who wanted the block, or no longer wanted it: not the functions that only passed that on."""
+    wanting = [one for one in frames or () if not (one.function and _passes_on(bare_name(one.function)))]
+    return innermost(tuple(wanting)) or innermost(frames or ())
+
+
+def _passes_on(name: str) -> bool:
+    return section_of(name, "allocating_frames.txt") is not None
 
 
 def _named(frames: tuple[Frame, ...]) -> str:

@@ -73,7 +73,7 @@ def _by_guard(crash: Crash) -> Finding | None:
         did = {"read": "read", "write": "wrote"}.get((access.kind if access is not None else None) or "", "went")
         return Finding(
             evidence=(*evidence_of(accessed), *died_by(crash, "SIGSEGV"), *python_line(crash)),
-            summary=f"{sentence(who(culprit))} {did} {side_of(accessed)}.",
+            summary=f"{sentence(who(culprit))} {did} {side_of(accessed, culprit)}.",
             confidence=how_sure(accessed),
             culprit=culprit,
             fixes=(

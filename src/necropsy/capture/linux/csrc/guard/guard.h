@@ -17,7 +17,7 @@ enum {
     PAGE = 4096,
     VERSION = 1,
     CLASSES = 5,
-    ALLOCATION_STACK = 1536,
+    ALLOCATION_STACK = 3072,
     FREE_STACK = 1024,
     LEAST_ALIGNMENT = 16 /* what malloc(3) promises */
 };
