@@ -80,7 +80,9 @@ ALLOWED: dict[str, set[str]] = {
     "prove": {"model", "formats", "confirm", "prove"},
     "dataset": {"dataset"},  # it runs where nothing else of necropsy can be imported
     "pytest_plugin": {"model", "pytest_plugin", "watch", "crashed", "reports", "report_archive", "serialize", "github"},
-    "reduce": {"reduce", "model", "confirm", "crashed", "supervised", "watch"},
+    "reduce": {"reduce", "model", "confirm", "crashed", "sandbox", "supervised", "watch"},
+    "sandbox": set(),
+    "fuzz": {"fuzz", "model", "formats", "capture", "confirm", "crashed", "sandbox", "supervised"},
     "explanation": {"model", "document", "formats", "capture", "rule", "diagnose", "reports"},
 }
 # The verbs that the command line is made of: each composes what stands behind the walls.
@@ -91,6 +93,7 @@ SEES_ALL = {
     "cli",
     "__main__",
     "examination",
+    "fuzzing",
     "explanation",
     "viewing",
     "probing",

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from necropsy.api import attach, diagnose, dumps, judge, latest, loads, open_dump, render, rules
     from necropsy.contain import Contained, Quarantined, TimedOut, contain, contained, raises_native
     from necropsy.crashed import Crashed
+    from necropsy.fuzzing import fuzz
     from necropsy.model import Document
     from necropsy.reducing import reduce
     from necropsy.running import RunResult, run
@@ -34,6 +35,7 @@ __all__ = [
     "disable",
     "dumps",
     "enable",
+    "fuzz",
     "judge",
     "latest",
     "loads",
@@ -55,6 +57,7 @@ _MODULES = {
     ),
     "Crashed": "necropsy.crashed",
     **dict.fromkeys(("disable", "enable"), "necropsy.watch.client"),
+    "fuzz": "necropsy.fuzzing",
     "reduce": "necropsy.reducing",
     "load_ipython_extension": "necropsy.notebook.magics",
 }

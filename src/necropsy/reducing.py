@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from necropsy import __version__, redact, serialize
+from necropsy import __version__, redact, sandbox, serialize
 from necropsy.document import new_id
 from necropsy.errors import NecropsyError, OptionError
 from necropsy.model import (
@@ -29,7 +29,6 @@ from necropsy.model import (
     Subject,
     Tool,
 )
-from necropsy.reduce import sandbox
 from necropsy.reduce.campaign import Campaign, NothingToReduceError, Reduced
 from necropsy.reduce.command import PythonCommand, module_files, understood
 from necropsy.reduce.program import Program
@@ -41,8 +40,6 @@ __all__ = ["NothingToReduceError", "Options", "reduce"]
 
 Watch = Callable[[str, int, Count], None]
 """Gets the stage, the statements that are left, and what was done."""
-_TCP_SINCE = 4
-"""The version of Landlock that covers TCP."""
 _CHECKS = 3
 _CHECK = "check"
 """The folder in which the result is checked."""
@@ -340,9 +337,9 @@ def isolation() -> Isolation:
     gaps = []
     if not version:
         gaps.append(Gap(part="landlock", why="this kernel has no Landlock, or it may not be used here"))
-    elif version < _TCP_SINCE:
+    elif version < sandbox.TCP_SINCE:
         gaps.append(Gap(part="network", why="Landlock covers TCP from Linux 6.7 on only"))
-    return Isolation(landlock=version > 0, network=version >= _TCP_SINCE, gaps=tuple(gaps))
+    return Isolation(landlock=version > 0, network=version >= sandbox.TCP_SINCE, gaps=tuple(gaps))
 
 
 def _files(before: Program, after: Program) -> Iterator[ReducedFile]:

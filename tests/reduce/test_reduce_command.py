@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from necropsy import serialize
-from necropsy.reduce import sandbox
+from necropsy import sandbox, serialize
 from necropsy.reduce.workspace import Workspace, remove_abandoned
 from needs import command as needs_command
 

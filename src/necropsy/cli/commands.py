@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from necropsy import __version__
-from necropsy.cli import check, completion, confirm, doctor, enable, explain, jupyter, kept, reduce, reports, run
+from necropsy.cli import check, completion, confirm, doctor, enable, explain, fuzz, jupyter, kept, reduce, reports, run
 from necropsy.console import write
 
 
@@ -41,6 +41,7 @@ for _command in (
     explain.explain,
     doctor.doctor,
     check.check,
+    fuzz.fuzz,
     jupyter.jupyter,
     kept.rules,
     kept.prune,

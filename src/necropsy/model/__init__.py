@@ -71,6 +71,16 @@ from necropsy.model.environment import (
     UnreadSetting,
     VersionNeed,
 )
+from necropsy.model.fuzz import (
+    FuzzCall,
+    FuzzFinding,
+    FuzzFirst,
+    Fuzzing,
+    FuzzNeed,
+    FuzzTarget,
+    FuzzTensor,
+    Reproduced,
+)
 from necropsy.model.gpu import CpuNeed, CudaBuild, CudaDriver, CudaLibrary, Cudnn, CudnnPart, Gpu, Processor
 from necropsy.model.guarded_block import GuardedBlock, Misuse
 from necropsy.model.observed import (
@@ -148,6 +158,13 @@ __all__ = [
     "Former",
     "FoundBy",
     "Frame",
+    "FuzzCall",
+    "FuzzFinding",
+    "FuzzFirst",
+    "FuzzNeed",
+    "FuzzTarget",
+    "FuzzTensor",
+    "Fuzzing",
     "Gap",
     "Gpu",
     "GuardedBlock",
@@ -192,6 +209,7 @@ __all__ = [
     "Reduction",
     "ReductionStage",
     "Report",
+    "Reproduced",
     "Requirement",
     "RunRecord",
     "Severity",

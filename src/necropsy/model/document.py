@@ -10,6 +10,7 @@ from necropsy.model.base import Noun
 from necropsy.model.concluded import Diagnosis, NotTried, Report
 from necropsy.model.dataset import Dataset
 from necropsy.model.environment import Gap, Limit
+from necropsy.model.fuzz import Fuzzing
 from necropsy.model.observed import Crash, Exit
 from necropsy.model.op import Binary
 from necropsy.model.reduction import Reduction
@@ -26,7 +27,7 @@ SubjectKind = Literal[
     "binary",
     "dataset",
 ]
-DocumentKind = Literal["run", "diagnosis", "doctor", "audit", "dataset", "reduction"]
+DocumentKind = Literal["run", "diagnosis", "doctor", "audit", "dataset", "reduction", "fuzz"]
 
 
 class StackUse(Noun, frozen=True, kw_only=True):
@@ -97,12 +98,14 @@ class Document(Noun, frozen=True, kw_only=True):
     kind: DocumentKind
     """``run``: of `necropsy run`; ``diagnosis``: of `explain`, `open`, `attach`. ``doctor`` and ``dataset``: of
     `necropsy doctor`; ``audit``: of `necropsy check`; ``reduction``: of `necropsy reduce`, with the report on the
-    original crash and the one on the reduced program's."""
+    original crash and the one on the reduced program's; ``fuzz``: of `necropsy fuzz`, with the reports on its
+    findings."""
     id: str
     """Begins with the time, so that names sort by it: ``20261121T004512Z-9f86d081``."""
     tool: Tool
     complete: bool
-    """Always true: a document is written whole or not at all."""
+    """False where Ctrl-C ended a campaign of `necropsy fuzz`; else always true: a document is written whole or not at
+    all."""
     subject: Subject
     processes: tuple[Process, ...] = ()
     """The command first, then its children by their start."""
@@ -121,6 +124,8 @@ class Document(Noun, frozen=True, kw_only=True):
     """Of ``doctor --data`` and ``check_dataset``: what the walk over the dataset saw."""
     reduction: Reduction | None = None
     """Of ``reduce``: what became of the program."""
+    fuzz: Fuzzing | None = None
+    """Of ``fuzz``: the calls that were made, and what was found."""
     binaries: tuple[Binary, ...] | None = None
     """Of ``check``: the built libraries that were read, and what they take of the stack."""
 

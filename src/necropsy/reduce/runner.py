@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from necropsy import supervised, watch
+from necropsy import sandbox, supervised, watch
 from necropsy.confirm import subreaper
 from necropsy.crashed import own_report
 from necropsy.errors import NecropsyError
 from necropsy.model import Document, Report
-from necropsy.reduce import sandbox, trial_server
+from necropsy.reduce import trial_server
 from necropsy.reduce.command import PythonCommand, foreign_imports
 from necropsy.reduce.criterion import Death
 from necropsy.reduce.program import Program

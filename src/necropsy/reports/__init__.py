@@ -43,6 +43,10 @@ def rendered(
         from necropsy.reports import dataset
 
         return dataset.render(document, form, color=color, width=width, pages=pages)
+    if document.kind == "fuzz" and form == "text" and not full:
+        from necropsy.reports import fuzz
+
+        return fuzz.render(document, color=color, width=width)
     if form == "markdown":
         from necropsy.reports import markdown
 

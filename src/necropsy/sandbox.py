@@ -23,7 +23,9 @@ _MOST_BYTES = 4 << 30
 _WRITE_FILE = 1 << 1
 _CHANGES = _WRITE_FILE | sum(1 << bit for bit in range(4, 13))
 _REFER, _TRUNCATE = 1 << 13, 1 << 14  # 2, 3
-_TCP = 0b11  # 4
+TCP_SINCE = 4
+"""The version of Landlock that covers TCP."""
+_TCP = 0b11
 _SCOPES = 0b11  # 6: abstract Unix sockets, signals
 _DEVICES = ("/dev", "/proc")
 """Existing files may be written there: /dev/null, terminals, what a process sets for itself."""
@@ -47,8 +49,8 @@ def restrict(folders: list[str]) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     has = version()
     changes = _CHANGES | (_REFER if has >= 2 else 0) | (_TRUNCATE if has >= 3 else 0)
-    wanted = struct.pack("=QQQ", changes, _TCP if has >= 4 else 0, _SCOPES if has >= 6 else 0)
-    wanted = wanted[: 24 if has >= 6 else 16 if has >= 4 else 8]
+    wanted = struct.pack("=QQQ", changes, _TCP if has >= TCP_SINCE else 0, _SCOPES if has >= 6 else 0)
+    wanted = wanted[: 24 if has >= 6 else 16 if has >= TCP_SINCE else 8]
     rules = _checked(libc.syscall(_CREATE, wanted, ctypes.c_size_t(len(wanted)), ctypes.c_uint32(0)))
     for path, rights in (
         *((folder, changes) for folder in (*folders, _SHARED_MEMORY)),

@@ -1,0 +1,110 @@
+"""``necropsy fuzz``: find the calls of an op that kill the process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from necropsy.cli.numbers import Seconds, Whole
+from necropsy.cli.output import COLOR, ProgressLine, deliver, writable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_PLAIN_LINE_S = 10.0
+"""How often a line is written if stderr is not a terminal."""
+
+
+@click.command(short_help="Find the calls of an op that kill the process.")
+@click.option("--op", "ops", metavar="NAME", multiple=True, help="Only this op of the library.")
+@click.option(
+    "--python", metavar="EXE", default=sys.executable, help="The interpreter that has TensorFlow.  [default: this one]"
+)
+@click.option(
+    "--budget",
+    metavar="SECONDS",
+    type=Seconds(min=0, min_open=True),
+    default=60.0,
+    help="Time for each op, without the diagnosis of what was found.  [default: 60]",
+)
+@click.option("--calls", metavar="N", type=Whole(min=1), help="Stop after this many calls of each op.")
+@click.option(
+    "--seed", metavar="N", type=Whole(min=0), default=0, show_default=True, help="The same seed makes the same calls."
+)
+@click.option(
+    "--tests",
+    metavar="DIR",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("tests/fuzz"),
+    show_default=True,
+    help="The folder for a test of each finding.",
+)
+@click.option("--json", "json_file", metavar="FILE", type=click.Path(path_type=Path), help="Write the JSON document.")
+@COLOR
+@click.argument("target")
+@click.pass_context
+def fuzz(  # noqa: PLR0917 - click passes them by name
+    ctx: click.Context,
+    target: str,
+    ops: tuple[str, ...],
+    python: str,
+    budget: float,
+    calls: int | None,
+    seed: int,
+    tests: Path,
+    json_file: Path | None,
+) -> None:
+    """Call the ops of a built library with many inputs, valid and boundary, and diagnose each call that kills.
+
+    TARGET is a built op library, or ops of TensorFlow by name. The calls are made in worker processes, in an empty
+    folder that is the only place they can write to (Linux 5.13 and later). Each finding is made as small as it gets and
+    written as a pytest file that fails until the op is fixed. Ends with 0 if nothing was found, and with 1 otherwise.
+
+    \b
+      necropsy fuzz my_op.so
+      necropsy fuzz --budget 5m --python ~/venv/bin/python my_op.so
+      necropsy fuzz 'tf.raw_ops.Sparse*'
+    """  # noqa: D301 - the backslash is click's mark for a paragraph that keeps its lines
+    from necropsy import fuzzing
+    from necropsy.reports import fuzz as report
+
+    if json_file is not None:
+        writable(json_file, "--json")
+    options = fuzzing.Options(ops=ops, python=python, budget_s=budget, seed=seed, tests=tests, calls=calls)
+    line = ProgressLine()
+    try:
+        document, interrupt = fuzzing.fuzzed(target, options, _watcher(line))
+    finally:
+        line.wipe()
+    if json_file is not None:
+        from necropsy.errors import NecropsyError
+        from necropsy.reporting import write_json
+
+        try:
+            write_json(document, json_file)
+        except OSError as error:
+            raise NecropsyError(f"cannot write {json_file}: {error.strerror or error}") from error
+    deliver(lambda color, width: report.render(document, color=color, width=width), None)
+    found = bool(document.fuzz is not None and document.fuzz.findings)
+    ctx.exit(128 + signal.SIGINT if interrupt is not None else int(found))
+
+
+def _watcher(line: ProgressLine) -> Callable[[str], None]:
+    """Progress as a line that is rewritten, or one every ten seconds."""
+    last = time.monotonic()
+
+    def watch(text: str) -> None:
+        nonlocal last
+        if line.wanted:
+            line.show(text)
+        elif time.monotonic() - last >= _PLAIN_LINE_S and not os.environ.get("CI"):
+            last = time.monotonic()
+            print(f"necropsy: {text}", file=sys.stderr, flush=True)
+
+    return watch

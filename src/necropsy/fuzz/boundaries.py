@@ -1,0 +1,159 @@
+"""Shapes and values on the borders of what code expects: by type, and from the sizes of the other inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from necropsy.fuzz.recipes import COMPLEX, FLOATS, INTEGERS, QUANTIZED, Tensor
+
+SIMPLE_SHAPES: tuple[tuple[int, ...], ...] = (
+    *((), (3,), (2, 3), (1,), (4, 4), (2, 3, 4), (1, 4, 4, 3), (8,), (0,), (1, 1)),
+)
+SIZES = (0, 1, 2, 3, 4, 5, 7, 8, 9, 10, 11, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257, 1000)
+LARGE_SIZES = (1023, 1024, 4096, 65_537, 100_000, 1_000_000)
+HUGE_EMPTY: tuple[tuple[int, ...], ...] = ((0, 1 << 31), (1 << 31, 0), (0, 1 << 40), (1 << 20, 0, 1 << 20))
+MOST_ELEMENTS = 2_000_000
+"""Of all inputs of a call."""
+_NUMBERS = (
+    *(-1, 0, 1, 2, 3, 4, 5, 7, 8, 16, 31, 32, 33, 64, 100, 127, 128, 255, 256, 1000, 1024, 32_767, 32_768, 46_340),
+    *(46_341, 65_535, 65_536, 100_000, 1_000_000, 16_777_216, 300_000_000, (1 << 31) - 1, 1 << 31, (1 << 32) - 1),
+    *(1 << 32, 1 << 40, (1 << 62), -2, -3, -100, -1_000_000, -(1 << 31), -(1 << 31) - 1, -(1 << 40)),
+)
+_FLOATS = (
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    0.5,
+    2.0,
+    1e-45,
+    1e9,
+    float(1 << 31),
+    -1e9,
+    1e30,
+    float("inf"),
+    float("-inf"),
+    float("nan"),
+)
+_WORDS = (
+    *("", "a", "1", "0", "-1", "1,2", "1 2 3", "a b", "(1)", "[1]", "()", "(()())", "0:1", "a=b", "x", " ", "\n", "A"),
+    *("%s%n", "\0", "a\0b", "\xff\xfe", "9999999999", "99999999999999999999", "-2147483649", "1e400", "nan", "{}", '"'),
+)
+_REPEATED = ("(", "a", "1", "[", "1,", "a ", "(1", "-", "{", "9")
+_LENGTHS = (15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 255, 256, 257, 511, 1024, 4096, 10_000, 100_000, 1_000_000)
+
+
+def integers(dtype: str, more: Iterable[int] = ()) -> list[int]:
+    """Whole numbers of a type, the likeliest to matter first; ``more`` come before the general ones."""
+    low, high = INTEGERS[QUANTIZED.get(dtype, dtype)]
+    return list(
+        dict.fromkeys(one for one in (*more, -1, high, low, *_NUMBERS, high - 1, low + 1) if low <= one <= high)
+    )
+
+
+def words(more: Iterable[str] = ()) -> list[tuple[str, int]]:
+    """Texts: short ones, then long ones by their repeated part."""
+    long = [(unit, length) for length in _LENGTHS for unit in _REPEATED[: 10 if length in {100_000, 256} else 3]]
+    return list(dict.fromkeys([*((one, 1) for one in (*more, *_WORDS)), *long]))
+
+
+def plain(dtype: str, shape: tuple[int, ...]) -> Tensor:
+    """A tensor that most ops can do with."""
+    if dtype == "string":
+        return Tensor(dtype, shape, "same", (("1", 1),))
+    if dtype == "bool":
+        return Tensor(dtype, shape, "same", (True,))
+    if dtype in FLOATS or dtype in COMPLEX:
+        return Tensor(dtype, shape, "same", (1.0,))
+    return Tensor(dtype, shape, "same", (1,))
+
+
+def fills(one: Tensor, numbers: Sequence[int] = (), texts: Sequence[str] = ()) -> Iterator[Tensor]:
+    """The same tensor with other elements; ``numbers``: sizes of the other inputs, and what they are next to."""
+    if one.dtype == "bool":
+        yield from (replace(one, kind="same", items=(value,)) for value in (False, True))
+        yield replace(one, kind="cycle", items=(True, False))
+        return
+    if one.dtype == "string":
+        yield from (replace(one, kind="same", items=(value,)) for value in words(texts))
+        if one.size > 1:
+            yield replace(one, kind="cycle", items=(("a", 1), ("", 1), ("a", 100)))
+        return
+    if one.dtype in FLOATS or one.dtype in COMPLEX:
+        yield from (replace(one, kind="same", items=(value,)) for value in (*_FLOATS, *map(float, numbers)))
+        yield replace(one, kind="ramp", items=(0, 1))
+        yield replace(one, kind="cycle", items=(1.0, float("nan"), -1.0))
+        if one.dtype in FLOATS:
+            yield replace(one, kind="random", items=(1, -10.0, 10.0))
+        return
+    found = integers(one.dtype, numbers)
+    yield replace(one, kind="same", items=(0,))
+    yield replace(one, kind="ramp", items=(0, 1))
+    unsigned = INTEGERS[QUANTIZED.get(one.dtype, one.dtype)][0] == 0
+    for value in found:
+        yield replace(one, kind="same", items=(value,))
+        if 1 < one.size <= 16:
+            # Only the last element is odd: what is checked by the first one passes.
+            yield replace(one, kind="cycle", items=(*(0,) * (one.size - 1), value))
+    if one.size > 1:
+        yield replace(one, kind="cycle", items=(1, 0))
+        if not unsigned:
+            yield replace(one, kind="ramp", items=(one.size - 1, -1))
+        yield replace(one, kind="ramp", items=(1, 1))
+        yield replace(one, kind="random", items=(1, 0, 8))
+
+
+def shapes(one: tuple[int, ...], others: Sequence[tuple[int, ...]]) -> Iterator[tuple[int, ...]]:
+    """Other shapes for an input of shape ``one``; ``others``: those of the other inputs."""
+    found: dict[tuple[int, ...], None] = dict.fromkeys(SIMPLE_SHAPES)
+    found |= dict.fromkeys(others)
+    found |= {(*one, 1): None, (1, *one): None, (*one, 2): None, one[1:]: None, one[:-1]: None}
+    for at, size in enumerate(one):
+        for other in (*SIZES, *(size - 1, size + 1, 2 * size), *LARGE_SIZES):
+            found[(*one[:at], max(0, other), *one[at + 1 :])] = None
+    found |= {tuple([1] * rank): None for rank in range(5, 9)}
+    found |= {tuple([2] * rank): None for rank in range(3, 7)}
+    found |= dict.fromkeys(HUGE_EMPTY)
+    if len(one) == 0:
+        found |= {(size,): None for size in (*SIZES, *LARGE_SIZES)}
+    found.pop(one, None)
+    for shape in found:
+        if Tensor("int8", shape).size <= MOST_ELEMENTS:
+            yield shape
+
+
+def near(sizes: Iterable[int]) -> list[int]:
+    """What an index, a split or a length may be compared with: each size, its neighbours, its negative, its square."""
+    found: dict[int, None] = {}
+    for size in sizes:
+        found |= dict.fromkeys((size, size - 1, size + 1, -size, -size - 1, size * size))
+    return list(found)
+
+
+def attribute_values(kind: str, minimum: int | None, allowed: Sequence[str], numbers: Sequence[int]) -> list[Any]:
+    """Values of an attribute: legal ones, those on the borders, and some that are not allowed."""
+    inner = kind[5:-1] if kind.startswith("list(") else kind
+    single: list[Any]
+    match inner:
+        case "int":
+            single = [
+                *dict.fromkeys((*(() if minimum is None else (minimum, minimum + 1)), *integers("int64", numbers)))
+            ]
+        case "float":
+            single = list(_FLOATS)
+        case "bool":
+            single = [True, False]
+        case "string":
+            single = [*allowed, *("" if allowed else _WORDS[:12])] or ["a"]
+        case "type":
+            single = [{"type": one} for one in (*allowed, *(() if allowed else ("float32", "int32", "string", "bool")))]
+        case "shape":
+            single = [[], [1], [2, 3], [0], [3], [-1], [1 << 31], [1, 2, 3, 4], [46_341, 46_341]]
+        case _:
+            return []
+    if inner == kind:
+        return single
+    few = single[:16]
+    return [*([one] for one in few), [], *([one] * 4 for one in few[:6]), *([one] * 2 for one in few[:3]), few[:3]]

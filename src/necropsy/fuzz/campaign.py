@@ -1,0 +1,203 @@
+"""The campaign on one op: proposes calls, lets workers make them, and keeps the first death of each kind."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from random import Random
+
+from necropsy.fuzz.cheap_signature import Death
+from necropsy.fuzz.definitions import OpDefinition
+from necropsy.fuzz.engine import Ended, Engine
+from necropsy.fuzz.generator import Generator, Proposal, Seen
+from necropsy.fuzz.recipes import Recipe
+
+BATCH = 40
+"""Calls between two looks at what they have shown. It decides what is proposed, so it is not a matter of time."""
+_LETHAL = 3
+_EXCEPTIONS = 0.03
+"""A change that killed this often and let nothing survive is left out, with exceptions."""
+_MOST_DEATHS, _DEADLY = 40, 0.97
+_MOST_REPEATED = 4000
+_HISTORY = 6
+"""Calls before a death that may have done the damage."""
+
+
+@dataclass
+class Suspect:
+    """The first death of its kind, with the calls that the same worker had made before."""
+
+    recipe: Recipe
+    death: Death
+    execution: int
+    seconds: float
+    before: tuple[Recipe, ...] = ()
+    times: int = 1
+    asks_for_memory: bool = False
+    """It dies because it asks for more memory than there is, without any limit of ours."""
+
+
+@dataclass
+class Tally:
+    """What became of the calls."""
+
+    executions: int = 0
+    misused: int = 0
+    """Calls that never reached the op, because Python refused their arguments; not among the executions."""
+    accepted: int = 0
+    refused: int = 0
+    deaths: int = 0
+    slow: int = 0
+    hungry: int = 0
+    seconds: float = 0.0
+    refusals: Counter[str] = field(default_factory=Counter)
+    """The messages of refused calls."""
+
+
+class Campaign:
+    """Calls of one op, until the time or the number of calls is reached."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        op: OpDefinition,
+        *,
+        seed: int,
+        deadline: float,
+        most_calls: int | None = None,
+        watch: Callable[[Campaign], None] = lambda _campaign: None,
+    ) -> None:
+        """``deadline``: a ``time.monotonic()``."""
+        self.engine, self.op = engine, op
+        self.deadline, self.most_calls, self.watch = deadline, most_calls, watch
+        self.tally = Tally()
+        self.suspects: dict[str, Suspect] = {}
+        """By cheap signature."""
+        self._seen = Seen()
+        self._generator = Generator(op, f"ops.{op.name}", seed, self._seen)
+        self._random = Random(f"{seed}:skip:{op.name}")  # noqa: S311 - it is to be repeatable
+        self._known: set[tuple[str, str]] = set()
+        self._results: set[str] = set()
+        self._messages: set[str] = set()
+        self._killed: Counter[str] = Counter()
+        self._survived: set[str] = set()
+        self._history: list[Recipe] = []
+        self._limits = engine.limits
+        self._hungry: Suspect | None = None
+        self._began = time.monotonic()
+
+    def run(self) -> None:
+        """Make calls; what was found until an interrupt stays."""
+        self._began = time.monotonic()
+        self.engine.end_worker()
+        proposals = self._generator.proposals()
+        try:
+            while not self._is_over():
+                batch = self._batch(proposals)
+                if not batch:
+                    return
+                self._make(batch)
+                self.watch(self)
+        finally:
+            self.tally.seconds = time.monotonic() - self._began
+            self.engine.limit_seconds(self._limits.seconds)
+        self._judge_hunger()
+
+    def _is_over(self) -> bool:
+        tally = self.tally
+        if self.engine.is_stopped():
+            return True
+        if time.monotonic() >= self.deadline or (self.most_calls is not None and tally.executions >= self.most_calls):
+            return True
+        made = tally.accepted + tally.refused + tally.deaths
+        return tally.deaths >= _MOST_DEATHS and tally.deaths > _DEADLY * made
+
+    def _batch(self, proposals: Iterator[Proposal]) -> list[Proposal]:
+        """The next calls, none of which was made before; empty where nothing new comes."""
+        found: list[Proposal] = []
+        for _ in range(_MOST_REPEATED):
+            proposal = next(proposals)
+            if proposal.recipe.call in self._known or self._is_lethal(proposal):
+                continue
+            self._known.add(proposal.recipe.call)
+            found.append(proposal)
+            if len(found) == BATCH:
+                break
+        return found
+
+    def _is_lethal(self, proposal: Proposal) -> bool:
+        deadly = any(self._killed[one] >= _LETHAL and one not in self._survived for one in proposal.changes)
+        return deadly and self._random.random() >= _EXCEPTIONS
+
+    def _make(self, batch: list[Proposal]) -> None:
+        at = 0
+        while at < len(batch):
+            ended = self.engine.run([one.recipe.call for one in batch[at:]])
+            for proposal, end in zip(batch[at:], ended, strict=False):
+                self._note(proposal, end)
+            at += max(1, len(ended))
+            if time.monotonic() >= self.deadline or self.engine.is_stopped():
+                return
+
+    def _note(self, proposal: Proposal, end: Ended) -> None:
+        tally, recipe = self.tally, proposal.recipe
+        if end.kind == "stopped":
+            return
+        if end.kind == "misused":
+            tally.misused += 1
+            return
+        tally.executions += 1
+        if end.kind in {"accepted", "refused"}:
+            self._survived.update(proposal.changes)
+            self._history = [*self._history[-_HISTORY + 1 :], recipe]
+        if end.kind == "accepted":
+            tally.accepted += 1
+            if end.digest is not None and end.digest not in self._results:
+                self._results.add(end.digest)
+                self._seen.note(recipe, accepted=True, text=None)
+        elif end.kind == "refused":
+            tally.refused += 1
+            text = self.engine.texts.get(end.message or "", "")
+            tally.refusals[end.message or ""] += 1
+            if end.message is not None and end.message not in self._messages:
+                self._messages.add(end.message)
+                self._seen.note(recipe, accepted=False, text=text)
+        else:
+            self._killed.update(proposal.changes)
+            self._lost(recipe, end)
+            self._history = []
+
+    def _judge_hunger(self) -> None:
+        """A correct op may reach our limit of memory; one that dies without it asks for what no machine has."""
+        suspect = self._hungry
+        if suspect is None or self.engine.is_stopped():
+            return
+        self.engine.limit_data(None)
+        end = self.engine.run([suspect.recipe.call], fresh=True)[-1]
+        self.engine.limit_data(self._limits.data)
+        if end.death is not None:
+            suspect.times = self.tally.hungry
+            self.suspects[end.death.signature] = suspect
+
+    def _lost(self, recipe: Recipe, end: Ended) -> None:
+        tally = self.tally
+        if end.kind == "slow":
+            tally.slow += 1
+            self.engine.limit_seconds(max(1.0, self.engine.limits.seconds / 2))
+        elif end.kind == "hungry" or end.death is None:
+            tally.hungry += 1
+            if end.death is not None and self._hungry is None:
+                self._hungry = Suspect(
+                    recipe, end.death, tally.executions, time.monotonic() - self._began, asks_for_memory=True
+                )
+        else:
+            tally.deaths += 1
+            known = self.suspects.get(end.death.signature)
+            if known is not None:
+                known.times += 1
+                return
+            self.suspects[end.death.signature] = Suspect(
+                recipe, end.death, tally.executions, time.monotonic() - self._began, tuple(self._history)
+            )

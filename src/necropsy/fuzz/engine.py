@@ -1,0 +1,312 @@
+"""Makes calls in forked workers of the target's interpreter, and says how each ended.
+
+The fork server (``target/server.py``) loads the target once. A batch of calls costs a write and a read; the results
+lie in memory that the worker shares with this process: a death costs only the call that died, and it is known which.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import mmap
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, Any, cast
+
+from necropsy import sandbox
+from necropsy.errors import NecropsyError
+from necropsy.fuzz.cheap_signature import Death, death
+from necropsy.fuzz.function_names import FunctionNames
+from necropsy.fuzz.target import server
+from necropsy.fuzz.target.worker import ACCEPTED, FIRST, HEAD, MOST, RECORD, REFUSED
+
+START_S = 180.0
+"""Seconds that loading the target may take."""
+_WORKER_S = 60.0
+"""Seconds in which a worker must have begun with its first call."""
+_TICK_S = 0.05
+_LOG = 8000
+_QUIET = {
+    "CUDA_VISIBLE_DEVICES": "-1",
+    "OPENBLAS_NUM_THREADS": "1",  # without it `import numpy` starts threads, and a fork would lose them
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "TF_CPP_MIN_LOG_LEVEL": "1",
+}
+_NAMES = ("results", "batch", "messages", "log")
+
+Call = tuple[str, str]
+"""What is called, and its keyword arguments, as texts of Python."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a call may take: seconds, bytes of data, and bytes of stack (None: as this process has)."""
+
+    seconds: float = 8.0
+    data: int | None = 4 << 30
+    resident: int = 4 << 30
+    stack: int | None = None
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a call ended.
+
+    ``kind``: ``accepted``, ``refused``, ``misused`` (its arguments do not fit), ``died``, ``slow``, ``hungry`` or
+    ``stopped``. ``message`` and ``digest`` are hashes of the error and of the result.
+    """
+
+    kind: str
+    message: str | None = None
+    digest: str | None = None
+    seconds: float = 0.0
+    death: Death | None = None
+
+
+class RefusedTargetError(NecropsyError):
+    """The target cannot be loaded; ``what``: ``framework``, ``library``, ``op`` or ``module``."""
+
+    def __init__(self, what: str, text: str) -> None:
+        self.what = what
+        super().__init__(text)
+
+
+class Engine:
+    """A fork server with at most one worker, until it is closed."""
+
+    def __init__(self, python: str, target: Mapping[str, Any], limits: Limits | None = None) -> None:
+        """Load the target.
+
+        Raises:
+            RefusedTargetError: it cannot be loaded there.
+            NecropsyError: the interpreter cannot be run, or ended.
+
+        """
+        self.limits = limits or Limits()
+        self.texts: dict[str, str] = {}
+        """The messages that were seen, by their hashes."""
+        self.is_stopped: Callable[[], bool] = lambda: False
+        """Asked while calls are made: whether nobody wants more of them. The call in progress ends as ``stopped``."""
+        self.starts = 0
+        """Workers that were forked."""
+        self._folder = tempfile.TemporaryDirectory(prefix="necropsy-fuzz-")
+        self._files = {name: os.memfd_create(f"necropsy-{name}", 0) for name in _NAMES}
+        os.posix_fallocate(self._files["results"], 0, FIRST + MOST * RECORD.size)
+        self._shared = mmap.mmap(self._files["results"], FIRST + MOST * RECORD.size)
+        self._wake, self._done = os.pipe(), os.pipe()
+        descriptors = {**self._files, "wake": self._wake[0], "done": self._done[1]}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._rest = b""
+        self._pid: int | None = None
+        self._read_messages = 0
+        library = target.get("library")
+        self._names = FunctionNames(Path(library)) if library is not None else None
+        options = {"target": dict(target), "descriptors": descriptors, "parent": os.getpid()}
+        try:
+            self._start(python, options, tuple(descriptors.values()))
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self, python: str, options: Mapping[str, Any], kept: tuple[int, ...]) -> None:
+        words = [
+            *(sys.executable, "-I", "-S", str(Path(sandbox.__file__)), self._folder.name, "--"),
+            *(python, str(Path(server.__file__)), json.dumps(options)),
+        ]
+        variables = {name: value for name, value in os.environ.items() if name != "NECROPSY_WATCHER"}
+        try:
+            self._process = subprocess.Popen(
+                words,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                cwd=self._folder.name,
+                env={**variables, "HOME": self._folder.name, "TMPDIR": self._folder.name, **_QUIET},
+                pass_fds=kept,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise NecropsyError(f"cannot run {python}: {error.strerror}") from error
+        self._stdin, self._stdout = cast("IO[bytes]", self._process.stdin), cast("IO[bytes]", self._process.stdout)
+        first = self._answer(START_S)
+        if "refused" in first:
+            raise RefusedTargetError(first["what"], first["refused"])
+        self.offered: dict[str, Any] = first["offered"]
+        self.python_version: str = first["python"]
+
+    # ------------------------------------------------------------ calls
+
+    def run(self, calls: Sequence[Call], *, fresh: bool = False) -> list[Ended]:
+        """Make calls one after the other until one ends the worker: how each ended, the last one's end among them.
+
+        ``fresh``: in a worker that has made no call before. Raises ``NecropsyError`` if the fork server was lost.
+        """
+        if len(calls) > MOST:
+            raise ValueError(f"a batch has {MOST} calls at most")
+        if fresh:
+            self.end_worker()
+        if self._pid is None:
+            self._fork()
+        data = json.dumps(list(calls)).encode()
+        os.ftruncate(self._files["batch"], 0)
+        os.pwrite(self._files["batch"], data, 0)
+        self._shared[FIRST : FIRST + len(calls) * RECORD.size] = bytes(len(calls) * RECORD.size)
+        HEAD.pack_into(self._shared, 0, -1, 0.0)
+        os.write(self._wake[1], b".")
+        ended = self._wait()
+        made = self._results(len(calls))
+        self._collect_messages()
+        if ended is not None and len(made) < len(calls):
+            made.append(ended)
+        return made
+
+    def _wait(self) -> Ended | None:
+        """Wait until the batch is done; where the worker ended instead, how its last call did."""
+        out, since = self._stdout.fileno(), time.monotonic()
+        why = None
+        while True:
+            ready, _, _ = select.select([self._done[0], out], [], [], _TICK_S)
+            if self._done[0] in ready:
+                os.read(self._done[0], 64)
+                return None
+            if out in ready or b"\n" in self._rest:
+                return self._gone(self._answer(_WORKER_S), why)
+            at, began = HEAD.unpack_from(self._shared, 0)
+            now = time.monotonic()
+            if why is not None:
+                continue
+            if self.is_stopped():
+                why = "stopped"
+            elif now - (began if at >= 0 else since) > (self.limits.seconds if at >= 0 else _WORKER_S):
+                why = "slow"
+            elif self._resident() > self.limits.resident:
+                why = "hungry"
+            if why is not None and self._pid is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(self._pid, signal.SIGKILL)
+
+    def _gone(self, answer: Mapping[str, Any], why: str | None) -> Ended:
+        self._pid = None
+        self._drain()
+        _, began = HEAD.unpack_from(self._shared, 0)
+        seconds = max(0.0, time.monotonic() - began) if began else 0.0
+        if why is not None:
+            return Ended(why, seconds=seconds)
+        place = self._names.of(answer.get("place")) if self._names is not None else answer.get("place")
+        found = death({**answer, "place": place}, self.log())
+        if found.is_for_want_of_memory:
+            return Ended("hungry", seconds=seconds, death=found)
+        return Ended("died", seconds=seconds, death=found)
+
+    def _results(self, many: int) -> list[Ended]:
+        found = []
+        for at in range(many):
+            status, message, digest, seconds = RECORD.unpack_from(self._shared, FIRST + at * RECORD.size)
+            if not status:
+                break
+            kind = {ACCEPTED: "accepted", REFUSED: "refused"}.get(status, "misused")
+            found.append(
+                Ended(
+                    kind,
+                    message=message.hex() if any(message) else None,
+                    digest=digest.hex() if status == ACCEPTED else None,
+                    seconds=seconds,
+                )
+            )
+        return found
+
+    def _collect_messages(self) -> None:
+        size = os.fstat(self._files["messages"]).st_size
+        data = os.pread(self._files["messages"], size - self._read_messages, self._read_messages)
+        whole = data.rfind(b"\n") + 1
+        for line in data[:whole].splitlines():
+            with contextlib.suppress(ValueError, KeyError):
+                noted = json.loads(line)
+                self.texts.setdefault(noted["digest"], noted["text"])
+        self._read_messages += whole
+
+    def log(self) -> str:
+        """The end of what the last worker wrote to stdout and stderr."""
+        size = os.fstat(self._files["log"]).st_size
+        return os.pread(self._files["log"], _LOG, max(0, size - _LOG)).decode("utf-8", "replace")
+
+    # ------------------------------------------------------------ processes
+
+    def _fork(self) -> None:
+        self._drain()
+        request = {"stack": self.limits.stack, "data": self.limits.data}
+        try:
+            self._stdin.write(json.dumps(request).encode() + b"\n")
+            self._stdin.flush()
+        except OSError as error:
+            raise NecropsyError("the process that forks the workers ended unexpectedly") from error
+        self._pid = int(self._answer(_WORKER_S)["pid"])
+        self.starts += 1
+
+    def _drain(self) -> None:
+        """Leave nothing of a dead worker's batch for the next one."""
+        for reading in (self._wake[0], self._done[0]):
+            while select.select([reading], [], [], 0)[0]:
+                os.read(reading, 4096)
+
+    def _resident(self) -> int:
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            text = Path(f"/proc/{self._pid}/statm").read_text(encoding="ascii")
+            return int(text.split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        return 0
+
+    def _answer(self, seconds: float) -> dict[str, Any]:
+        """The server's next line; raises ``NecropsyError`` if it ended or prints none in time."""
+        deadline, out = time.monotonic() + seconds, self._stdout.fileno()
+        while b"\n" not in self._rest:
+            ready, _, _ = select.select([out], [], [], max(0.0, deadline - time.monotonic()))
+            part = os.read(out, 1 << 16) if ready else b""
+            if not part:
+                why = "ended unexpectedly" if ready else f"did not answer within {seconds:.0f} s"
+                raise NecropsyError(f"the process that loads the target {why}")
+            self._rest += part
+        line, _, self._rest = self._rest.partition(b"\n")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def limit_seconds(self, seconds: float) -> None:
+        """Set the time limit of a call."""
+        self.limits = replace(self.limits, seconds=seconds)
+
+    def limit_data(self, data: int | None) -> None:
+        """Set the memory that the next worker may ask for; what it uses is watched all the same."""
+        if data != self.limits.data:
+            self.end_worker()
+            self.limits = replace(self.limits, data=data)
+
+    def end_worker(self) -> None:
+        """Let the next call begin in a new worker."""
+        if self._pid is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._pid, signal.SIGKILL)
+        self._pid = None
+        self._answer(_WORKER_S)
+
+    def close(self) -> None:
+        """End all of its processes."""
+        process, self._process = self._process, None
+        if process is not None:
+            pid, self._pid = self._pid, None
+            for one in (pid, process.pid):
+                with contextlib.suppress(ProcessLookupError, TypeError):
+                    os.kill(one or process.pid, signal.SIGKILL)
+            process.communicate()
+        for handle in (*self._files.values(), *self._wake, *self._done):
+            with contextlib.suppress(OSError):
+                os.close(handle)
+        self._files, self._wake, self._done = {}, (-1, -1), (-1, -1)
+        self._folder.cleanup()

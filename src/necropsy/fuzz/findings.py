@@ -1,0 +1,223 @@
+"""From a death in a worker to a finding: alone, repeated, as simple as it gets, and dead in plain Python as well."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from necropsy.crashed import own_report
+from necropsy.errors import NecropsyError
+from necropsy.fuzz import plain_run, test_writer
+from necropsy.fuzz.campaign import Suspect
+from necropsy.fuzz.cheap_signature import Death
+from necropsy.fuzz.definitions import OpDefinition
+from necropsy.fuzz.described_calls import described
+from necropsy.fuzz.engine import Ended, Engine
+from necropsy.fuzz.function_names import without_types
+from necropsy.fuzz.recipes import Recipe
+from necropsy.fuzz.shrinker import MOST_RUNS, NUMBERS, SMALL, Shrinker, with_margin
+from necropsy.model import Diagnosis, Evidence, FuzzFinding, FuzzFirst, Gap, Report, Reproduced
+
+REPEATED = 30
+"""Calls in one process for a death that comes later than the damage."""
+_RUNS = 5
+
+
+@dataclass(frozen=True)
+class Alone:
+    """A call that kills a process that made no other: ``repeated`` times, where once is not enough."""
+
+    recipe: Recipe
+    repeated: int
+    death: Death
+
+
+@dataclass
+class Findings:
+    """The findings of a campaign, one for each cause."""
+
+    engine: Engine
+    python: str
+    library: Path | None
+    tests: Path
+    """The folder for the tests."""
+    watch: Callable[[str], None] = lambda _text: None
+    most_runs: int = MOST_RUNS
+    found: list[FuzzFinding] = field(default_factory=list)
+    reports: list[Report] = field(default_factory=list)
+    gaps: list[Gap] = field(default_factory=list)
+
+    def add(self, op: OpDefinition, suspect: Suspect) -> None:
+        """Turn a death into a finding, or into another time of one; a gap says where neither was possible."""
+        limits = self.engine.limits
+        if suspect.asks_for_memory:
+            self.engine.limit_data(None)
+        try:
+            self._add(op, suspect)
+        finally:
+            self.engine.limit_data(limits.data)
+
+    def _add(self, op: OpDefinition, suspect: Suspect) -> None:
+        self.watch(f"{op.name}: running a lethal call again")
+        alone = self._alone(suspect)
+        if alone is None:
+            self._gap(op, suspect, "did not die when it was made again")
+            return
+        recipe = self._shrunk(op, alone)
+        runs = [self._run(recipe, alone.repeated, fresh=True) for _ in range(_RUNS)]
+        crashed = sum(one.kind in {"died", "hungry"} for one in runs)
+        if not crashed:
+            recipe, runs = alone.recipe, [self._run(alone.recipe, alone.repeated, fresh=True) for _ in range(_RUNS)]
+            crashed = sum(one.kind in {"died", "hungry"} for one in runs)
+        self.watch(f"{op.name}: diagnosing {alone.death.signature}")
+        self._diagnose(op, suspect, recipe, alone, Reproduced(runs=_RUNS, crashed=crashed))
+
+    # ------------------------------------------------------------ alone, and simpler
+
+    def _run(self, recipe: Recipe, repeated: int, *, fresh: bool) -> Ended:
+        return self.engine.run([recipe.call] * repeated, fresh=fresh)[-1]
+
+    def _alone(self, suspect: Suspect) -> Alone | None:
+        """The call that kills by itself: the last one, or one before that damaged the heap."""
+        for recipe, repeated in (
+            (suspect.recipe, 1),
+            (suspect.recipe, 1),
+            (suspect.recipe, REPEATED),
+            *((one, REPEATED) for one in reversed(suspect.before)),
+        ):
+            end = self._run(recipe, repeated, fresh=True)
+            if end.kind in {"died", "hungry"} and end.death is not None:
+                return Alone(recipe, repeated, end.death)
+        return None
+
+    def _shrunk(self, op: OpDefinition, alone: Alone) -> Recipe:
+        by_chance = alone.repeated > 1 or alone.death.of_the_heap
+
+        def dies(recipe: Recipe) -> bool:
+            end = self._run(recipe, alone.repeated, fresh=by_chance)
+            if end.death is None:
+                return False
+            return by_chance or end.death.signature == alone.death.signature
+
+        self.watch(f"{op.name}: making the call simpler")
+        wild = alone.death.signal in {"SIGSEGV", "SIGBUS"} and not alone.death.of_the_stack
+        recipe = Shrinker(op, dies, self.most_runs, SMALL if wild else NUMBERS).shrink(alone.recipe)
+        if alone.death.of_the_stack:
+            larger = with_margin(recipe)
+            if dies(larger):
+                return larger
+        return recipe
+
+    # ------------------------------------------------------------ the diagnosis
+
+    def _diagnose(self, op: OpDefinition, suspect: Suspect, simplest: Recipe, alone: Alone, again: Reproduced) -> None:
+        for recipe in [simplest, *([alone.recipe] if alone.recipe != simplest else [])]:
+            place = test_writer.place_for(self.tests, op.name, recipe)
+            is_new = not place.exists()
+            self._write(op, recipe, alone.repeated, f"{op.name} dies of this call.", place)
+            report = None
+            try:
+                report = self._report(op, place)
+            finally:
+                if report is None and is_new:
+                    place.unlink(missing_ok=True)
+            if report is not None:
+                break
+        if report is None or report.verdict is None:
+            self._gap(op, suspect, f"died in {again.crashed} of {again.runs} workers, but not in plain Python")
+            return
+        verdict = report.verdict
+        known = next((at for at, one in enumerate(self.found) if _is_same(one, verdict, report, op)), None)
+        if known is not None:
+            if is_new:
+                place.unlink(missing_ok=True)
+            one = self.found[known]
+            self.found[known] = msgspec.structs.replace(one, times=one.times + suspect.times)
+            return
+        headline = f"{op.name} dies of this call: {verdict.rule}. {verdict.summary}"
+        self._write(op, recipe, alone.repeated, headline, place)
+        self.reports.append(report)
+        self.found.append(self._finding(op, suspect, recipe, alone, again, report, verdict, place))
+
+    def _write(self, op: OpDefinition, recipe: Recipe, repeated: int, headline: str, place: Path) -> None:
+        text = test_writer.text_of(
+            op.name, recipe, repeated=repeated, headline=headline, library=self.library, place=place
+        )
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise NecropsyError(f"cannot write {place}: {error.strerror or error}") from error
+
+    def _report(self, op: OpDefinition, place: Path) -> Report | None:
+        """The report on a run of the test in plain Python; None where it survived."""
+        document = plain_run.document_of(self.python, place.resolve(), test_writer.test_name(op.name))
+        if document is None:
+            return None
+        report = own_report(document) or next(iter(document.reports), None)
+        return report if report is not None and report.verdict is not None and _is_native(report) else None
+
+    def _finding(  # noqa: PLR0917 - one place calls it
+        self,
+        op: OpDefinition,
+        suspect: Suspect,
+        recipe: Recipe,
+        alone: Alone,
+        again: Reproduced,
+        report: Report,
+        verdict: Diagnosis,
+        place: Path,
+    ) -> FuzzFinding:
+        fields = {name: getattr(verdict, name) for name in Diagnosis.__struct_fields__}
+        fields["culprit"] = _of_op(verdict, op)
+        fields["evidence"] = (
+            *verdict.evidence,
+            Evidence(claim="this call ends the process", seen=recipe.python[:2000], where="a run in plain Python"),
+        )
+        with contextlib.suppress(ValueError):
+            place = place.resolve().relative_to(Path.cwd())
+        return FuzzFinding(
+            **fields,
+            signature=report.signature,
+            call=described(op.name, recipe, alone.repeated),
+            test=str(place),
+            first=FuzzFirst(execution=suspect.execution, seconds=round(suspect.seconds, 3)),
+            times=suspect.times,
+            reproduced=again,
+            elements=sum(one.size for one in recipe.tensors()),
+        )
+
+    def _gap(self, op: OpDefinition, suspect: Suspect, why: str) -> None:
+        said = f" ({suspect.death.said})" if suspect.death.said else ""
+        died = f"a death by {suspect.death.signal or suspect.death.signature}{said} at call {suspect.execution:,}"
+        self.gaps.append(Gap(part=f"{op.name}: {died}", why=f"the call {why}: {suspect.recipe.python[:300]}"))
+
+
+def _is_native(report: Report) -> bool:
+    end = report.crash.exit
+    return report.crash.fault is not None or (end is not None and end.kind == "signaled")
+
+
+def _is_same(one: FuzzFinding, verdict: Diagnosis, report: Report, op: OpDefinition) -> bool:
+    """The same signature, or the same rule in the same function, whatever types it is compiled for."""
+    if one.call.target != op.name:
+        return False
+    if one.signature is not None and one.signature == report.signature:
+        return True
+    mine, other = verdict.culprit, one.culprit
+    if mine is None or other is None or mine.function is None or other.function is None:
+        return False
+    return (
+        one.rule == verdict.rule
+        and without_types(mine.function) == without_types(other.function)
+        and mine.line == other.line
+    )
+
+
+def _of_op(verdict: Diagnosis, op: OpDefinition) -> object:
+    culprit = verdict.culprit
+    return culprit if culprit is None or culprit.op is not None else msgspec.structs.replace(culprit, op=op.name)

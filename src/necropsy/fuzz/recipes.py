@@ -1,0 +1,209 @@
+"""A call of an op as flat data: small for a million elements, the same in each run, and readable as Python.
+
+What runs is the Python text that a user can paste: ``ops.Gather(params=tf.constant(np.full([4], 1.0, np.float32)))``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from necropsy.fuzz.engine import Call
+
+INTEGERS = {
+    "int8": (-(1 << 7), (1 << 7) - 1),
+    "int16": (-(1 << 15), (1 << 15) - 1),
+    "int32": (-(1 << 31), (1 << 31) - 1),
+    "int64": (-(1 << 63), (1 << 63) - 1),
+    "uint8": (0, (1 << 8) - 1),
+    "uint16": (0, (1 << 16) - 1),
+    "uint32": (0, (1 << 32) - 1),
+    "uint64": (0, (1 << 64) - 1),
+}
+FLOATS = {"float16": 65504.0, "bfloat16": 3e38, "float32": 3e38, "float64": 1e308}
+COMPLEX = ("complex64", "complex128")
+QUANTIZED = {"qint8": "int8", "quint8": "uint8", "qint16": "int16", "quint16": "uint16", "qint32": "int32"}
+DTYPES = frozenset({*INTEGERS, *FLOATS, *COMPLEX, *QUANTIZED, "bool", "string"})
+"""The types that values can be made of."""
+
+Kind = Literal["same", "cycle", "ramp", "random"]
+Item = float | int | bool | tuple[str, int]
+"""An element; of strings its repeated part, in Latin-1, and how often: ``("(", 1000)``."""
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """One tensor. ``kind`` says what ``items`` are.
+
+    ``same``: every element; ``cycle``: the elements, repeated; ``ramp``: the first one and the step; ``random``: a
+    seed, the least and the greatest (not reached).
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    kind: Kind = "same"
+    items: tuple[Any, ...] = (1,)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return math.prod(self.shape)
+
+    def python(self) -> str:
+        """The expression that makes it."""
+        if self.dtype in QUANTIZED:
+            plain = replace(self, dtype=QUANTIZED[self.dtype])
+            return f"tf.bitcast(tf.constant({plain.array()}), tf.{self.dtype})"
+        if self.dtype == "bfloat16":
+            return f"tf.cast(tf.constant({replace(self, dtype='float32').array()}), tf.bfloat16)"
+        if self.dtype == "string":
+            return f"tf.constant({self.array()}, tf.string)"
+        return f"tf.constant({self.array()})"
+
+    def array(self) -> str:
+        """The expression for the NumPy array of the same elements."""
+        dtype = {"string": "object", "bool": "np.bool_"}.get(self.dtype, f"np.{self.dtype}")
+        shape = list(self.shape)
+        if self.kind == "ramp":
+            first, step = self.items
+            counted = f"np.arange({self.size})"
+            counted += f" * {step}" if step != 1 else ""
+            counted += f" + {first}" if first else ""
+            if step == 1 and not first:
+                made = f"np.arange({self.size}, dtype={dtype})"
+            else:
+                made = f"({counted}).astype({dtype})"
+            return made if len(shape) == 1 else f"{made}.reshape({shape})"
+        if self.kind == "random":
+            seed, low, high = self.items
+            drawn = f"np.random.RandomState({seed})"
+            if self.dtype in INTEGERS:
+                return f"{drawn}.randint({low}, {high}, {shape}).astype({dtype})"
+            return f"{drawn}.uniform({low}, {high}, {shape}).astype({dtype})"
+        items = [_item(one, self.dtype) for one in self.items]
+        if self.kind == "same":
+            return f"np.full({shape}, {items[0]}, {dtype})"
+        if self.size == len(items):
+            made = f"np.array([{', '.join(items)}], {dtype})"
+            return made if len(shape) == 1 else f"{made}.reshape({shape})"
+        return f"np.resize(np.array([{', '.join(items)}], {dtype}), {shape})"
+
+
+Input = Tensor | tuple[Tensor, ...]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One call: its inputs and the attributes that are given, by name. A type is ``{"type": "float32"}``."""
+
+    function: str
+    inputs: Mapping[str, Input]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def call(self) -> Call:
+        """The two texts that a worker runs."""
+        inputs = (f"{name}={value(one)}" for name, one in self.inputs.items())
+        attributes = (f"{name}={literal(one)}" for name, one in self.attributes.items())
+        return self.function, ", ".join([*inputs, *attributes])
+
+    @property
+    def python(self) -> str:
+        """The call as one expression."""
+        function, arguments = self.call
+        return f"{function}({arguments})"
+
+    @property
+    def elements(self) -> int:
+        """The number of elements of all inputs, a string's characters among them."""
+        return sum(_elements(one) for one in self.tensors())
+
+    def tensors(self) -> Iterator[Tensor]:
+        """The tensors of all inputs."""
+        for one in self.inputs.values():
+            yield from (one,) if isinstance(one, Tensor) else one
+
+    def with_input(self, name: str, one: Input) -> Recipe:
+        """The same call with another input."""
+        return replace(self, inputs={**self.inputs, name: one})
+
+    def with_attribute(self, name: str, one: Any) -> Recipe:
+        """The same call with another attribute."""
+        return replace(self, attributes={**self.attributes, name: one})
+
+    def with_shapes(self, change: Mapping[int, int]) -> Recipe:
+        """The same call with sizes replaced in the shapes of all inputs."""
+
+        def other(one: Tensor) -> Tensor:
+            return replace(one, shape=tuple(change.get(size, size) for size in one.shape))
+
+        inputs = {
+            name: other(one) if isinstance(one, Tensor) else tuple(map(other, one)) for name, one in self.inputs.items()
+        }
+        return replace(self, inputs=inputs)
+
+
+def value(one: Input) -> str:
+    """The expression for an input."""
+    return one.python() if isinstance(one, Tensor) else f"[{', '.join(each.python() for each in one)}]"
+
+
+def literal(one: Any) -> str:
+    """The expression for an attribute."""
+    if isinstance(one, dict):
+        return f"tf.{one['type']}"
+    if isinstance(one, list):
+        return f"[{', '.join(map(literal, one))}]"
+    if isinstance(one, float) and not math.isfinite(one):
+        return f"float('{one}')"
+    return repr(one)
+
+
+def to_json(recipe: Recipe) -> str:
+    """The recipe as one line of JSON."""
+
+    def tensor(one: Tensor) -> list[Any]:
+        return [one.dtype, list(one.shape), [one.kind, *one.items]]
+
+    inputs = {
+        name: tensor(one) if isinstance(one, Tensor) else [tensor(each) for each in one]
+        for name, one in recipe.inputs.items()
+    }
+    return json.dumps({"function": recipe.function, "inputs": inputs, "attributes": recipe.attributes})
+
+
+def from_json(text: str) -> Recipe:
+    """The recipe that ``to_json`` wrote."""
+    data = json.loads(text)
+
+    def tensor(one: list[Any]) -> Tensor:
+        dtype, shape, (kind, *items) = one
+        return Tensor(
+            dtype, tuple(shape), kind, tuple(tuple(each) if isinstance(each, list) else each for each in items)
+        )
+
+    inputs: dict[str, Input] = {
+        name: tensor(one) if one and isinstance(one[0], str) else tuple(tensor(each) for each in one)
+        for name, one in data["inputs"].items()
+    }
+    return Recipe(data["function"], inputs, data["attributes"])
+
+
+def _elements(one: Tensor) -> int:
+    if one.dtype == "string" and one.kind in {"same", "cycle"}:
+        longest = max((len(unit) * times for unit, times in one.items), default=0)
+        return one.size + one.size * longest
+    return one.size
+
+
+def _item(one: Any, dtype: str) -> str:
+    if dtype == "string":
+        unit, times = one
+        text = repr(unit.encode("latin-1"))
+        return text if times == 1 else f"{text} * {times}"
+    if isinstance(one, float) and not math.isfinite(one):
+        return {"nan": "np.nan", "inf": "np.inf", "-inf": "-np.inf"}[str(one)]
+    return repr(one)

@@ -1,0 +1,82 @@
+"""Loads the target, and describes what can be called: the ops of a library, or ops that TensorFlow has itself."""
+
+from __future__ import annotations
+
+import contextlib
+import fnmatch
+import json
+import os
+import re
+from typing import Any
+
+from necropsy.fuzz.target import worker
+
+_WORDS = 300
+
+
+class RefusedError(Exception):
+    """The target cannot be called; ``what``: ``framework``, ``library`` or ``op``."""
+
+    def __init__(self, what: str, text: str) -> None:
+        self.what = what
+        super().__init__(text)
+
+
+def loaded(target: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What the target offers, as JSON, and the names for its calls.
+
+    Raises:
+        RefusedError: it cannot be loaded, or has nothing that could be called.
+
+    """
+    try:
+        import numpy as np
+        import tensorflow as tf
+        from google.protobuf import json_format
+        from tensorflow.core.framework import op_def_pb2
+        from tensorflow.python.client import pywrap_tf_session
+        from tensorflow.python.framework import kernels, op_def_registry
+    except Exception as error:
+        raise RefusedError("framework", _last_line(error)) from error
+    path = target.get("library")
+    if path is not None:
+        try:
+            module = tf.load_op_library(path)
+            listed = op_def_pb2.OpList()
+            listed.ParseFromString(pywrap_tf_session.TF_GetOpList(pywrap_tf_session.TF_LoadLibrary(path)))
+        except Exception as error:
+            raise RefusedError("library", _last_line(error)) from error
+        names = [one.name for one in listed.op]
+    else:
+        module = tf.raw_ops
+        names = fnmatch.filter(sorted(dir(tf.raw_ops)), target["pattern"])
+    offered: list[dict[str, Any]] = []
+    for name in names:
+        definition = op_def_registry.get(name)
+        if definition is None or not hasattr(module, name):
+            continue
+        described = json_format.MessageToDict(definition)
+        registered = kernels.get_registered_kernels_for_op(name).kernel
+        described["kernels"] = [json_format.MessageToDict(one) for one in registered if one.device_type == "CPU"]
+        offered.append(json.loads(json.dumps(described)))
+    if not offered:
+        raise RefusedError("op", "it registers no op" if path else "TensorFlow has no such op: %s" % target["pattern"])
+    found = worker.namespace(np=np, tf=tf, ops=module)
+    found["__refusals__"] = (tf.errors.OpError,)
+    found["__warm__"] = lambda: _warm(np, tf)
+    return {"ops": offered, "version": tf.__version__}, found
+
+
+def _warm(np: Any, tf: Any) -> None:
+    """Start the runtime before the first call is timed."""
+    for dtype in (np.float32, np.int32, np.int64):
+        tf.identity(tf.constant(np.ones((3,), dtype)))
+    tf.constant(b"a")
+
+
+def _last_line(error: Exception) -> str:
+    lines = re.sub(r"\{\{.*?\}\} *| \[Op:\w+\]", "", str(error)).strip().splitlines()
+    text = lines[0] if lines else type(error).__name__
+    with contextlib.suppress(OSError):
+        text = text.replace(os.getcwd() + "/", "")
+    return text[:_WORDS]

@@ -1,0 +1,140 @@
+"""Makes the calls: a forked worker takes a batch after the other, until it dies of one.
+
+A call is two texts of Python: what is called, and its keyword arguments. ``descriptors`` are numbers of files that the
+campaign has opened: ``wake`` (a pipe: a byte for each batch), ``done`` (a pipe: a byte for each batch that is done),
+``batch`` (its calls as JSON), ``results`` (how each ended, see ``RECORD``), ``messages`` (a JSON line for each new
+message) and ``log`` (stdout and stderr).
+"""
+
+from __future__ import annotations
+
+import builtins
+import hashlib
+import json
+import mmap
+import os
+import re
+import resource
+import signal
+import struct
+import time
+from typing import Any
+
+HEAD = struct.Struct("=qd")
+"""The number of the call in progress, and when it began (time.monotonic); -1 between batches."""
+RECORD = struct.Struct("=B7x8s8sd16x")
+"""How a call ended, the digests of its message and of its result, and its seconds."""
+FIRST = 64
+MOST = 200
+"""Calls of a batch."""
+ACCEPTED, REFUSED, MISUSED = 1, 2, 3
+"""Calls that gave a result; raised an error; or never reached the target, because the arguments do not fit it."""
+_NUMBER = re.compile(r"0x[0-9a-fA-F]+|\d+")
+_WHERE = re.compile(r"\{\{.*?\}\} *| \[Op:\w+\]")
+_LONGEST = 400
+_MOST_LOG = 64 << 20
+_NOTHING = bytes(8)
+
+
+def work(descriptors: dict[str, int], limits: dict[str, Any], names: dict[str, Any]) -> None:
+    """Make the calls of each batch; returns when nobody wants any more."""
+    _restrict(descriptors["log"], limits)
+    warm = names.pop("__warm__", None)
+    if warm is not None:
+        warm()
+    shared = mmap.mmap(descriptors["results"], FIRST + MOST * RECORD.size)
+    refusals: tuple[Any, ...] = names.pop("__refusals__")
+    seen: set[bytes] = set()
+    while os.read(descriptors["wake"], 1):
+        size = os.fstat(descriptors["batch"]).st_size
+        calls: list[list[str]] = json.loads(os.pread(descriptors["batch"], size, 0))
+        for at, (function, arguments) in enumerate(calls):
+            began = time.monotonic()
+            HEAD.pack_into(shared, 0, at, began)
+            status, text, digest = call(function, arguments, names, refusals)
+            said = hashlib.blake2b(_NUMBER.sub("N", text).encode("utf-8", "replace"), digest_size=8).digest()
+            if text and said not in seen:
+                seen.add(said)
+                line = json.dumps({"digest": said.hex(), "text": text}) + "\n"
+                os.write(descriptors["messages"], line.encode())
+            RECORD.pack_into(
+                shared,
+                FIRST + at * RECORD.size,
+                *(status, said if text else _NOTHING, digest, time.monotonic() - began),
+            )
+        HEAD.pack_into(shared, 0, -1, 0.0)
+        os.write(descriptors["done"], b".")
+
+
+def call(function: str, arguments: str, names: dict[str, Any], refusals: tuple[Any, ...]) -> tuple[int, str, bytes]:
+    """Make one call: how it ended, its message, and the digest of its result."""
+    try:
+        given = eval("dict(%s)" % arguments, names)
+    except Exception as error:  # noqa: BLE001 - a value that cannot be made is no call
+        return MISUSED, message(error), _NOTHING
+    try:
+        result = eval(function, names)(**given)
+        return ACCEPTED, "", digest_of(result)
+    except refusals as error:
+        return REFUSED, message(error), _NOTHING
+    except Exception as error:  # noqa: BLE001 - whatever it is, Python has seen it
+        return MISUSED, message(error), _NOTHING
+
+
+def message(error: Exception) -> str:
+    """The first line of an error, without the place in a graph."""
+    lines = _WHERE.sub("", str(error)).strip().splitlines()
+    return ("%s: %s" % (type(error).__name__, lines[0] if lines else ""))[:_LONGEST]
+
+
+def digest_of(result: Any) -> bytes:
+    """The same for the same types, shapes and bytes."""
+    found = hashlib.blake2b(digest_size=8)
+    _add(found, result)
+    return found.digest()
+
+
+def _add(found: Any, value: Any) -> None:
+    if isinstance(value, (list, tuple)):
+        found.update(b"(%d" % len(value))
+        for one in value:
+            _add(found, one)
+        return
+    try:
+        array = value.numpy() if hasattr(value, "numpy") else value
+    except Exception:  # noqa: BLE001 - a resource has no value
+        array = None
+    if hasattr(array, "dtype") and hasattr(array, "tobytes"):
+        found.update(("%s%s" % (array.dtype, array.shape)).encode())
+        found.update(repr(array.tolist()).encode() if array.dtype.hasobject else array.tobytes())
+    else:
+        found.update(repr(array)[:_LONGEST].encode("utf-8", "replace") if isinstance(array, _PLAIN) else b"?")
+
+
+_PLAIN = (int, float, complex, str, bytes, bool, type(None))
+
+
+def _restrict(log: int, limits: dict[str, Any]) -> None:
+    """Files, signals and limits as a call finds them."""
+    nowhere = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nowhere, 0)
+    os.ftruncate(log, 0)
+    for standard in (1, 2):
+        os.dup2(log, standard)
+    os.setpgid(0, 0)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for kind, most in (
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_FSIZE, _MOST_LOG),
+        (resource.RLIMIT_DATA, limits.get("data")),
+        (resource.RLIMIT_STACK, limits.get("stack")),
+    ):
+        if most is None:
+            continue
+        hard = resource.getrlimit(kind)[1]
+        resource.setrlimit(kind, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
+
+
+def namespace(**names: Any) -> dict[str, Any]:
+    """The names that calls are made of."""
+    return {"__builtins__": builtins, **names}

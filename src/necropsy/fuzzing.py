@@ -1,0 +1,337 @@
+"""``necropsy fuzz``: from an op library to findings, each with a diagnosis and a test."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from necropsy import __version__, redact, sandbox
+from necropsy.document import new_id
+from necropsy.errors import InputError, NecropsyError, NoInputError
+from necropsy.fuzz.campaign import Campaign
+from necropsy.fuzz.definitions import OpDefinition, definition
+from necropsy.fuzz.engine import Engine, RefusedTargetError
+from necropsy.fuzz.findings import Findings
+from necropsy.model import Document, Fuzzing, FuzzTarget, Gap, NotTried, Subject, Tool
+
+if TYPE_CHECKING:
+    from typing import Self
+
+__all__ = ["BUDGET_S", "TESTS", "Options", "fuzz", "fuzzed"]
+
+BUDGET_S = 60.0
+TESTS = "tests/fuzz"
+_RAW_OPS = "tf.raw_ops."
+_NEVER_ACCEPTED = 500
+"""Calls of an op after which it is a gap that none was accepted."""
+_SHOWN_REFUSALS = 3
+
+Watch = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """How a campaign goes. ``ops``: only these; ``tests``: the folder for tests; ``calls``: the most for each op."""
+
+    ops: tuple[str, ...] = ()
+    python: str = sys.executable
+    budget_s: float = BUDGET_S
+    seed: int = 0
+    tests: Path = Path(TESTS)
+    calls: int | None = None
+
+
+def fuzz(
+    target: str | os.PathLike[str],
+    *,
+    ops: Sequence[str] = (),
+    python: str | os.PathLike[str] | None = None,
+    budget: float = BUDGET_S,
+    seed: int = 0,
+    tests: str | os.PathLike[str] = TESTS,
+    calls: int | None = None,
+) -> Document:
+    """Call the ops of a library with many inputs, and diagnose each that kills the process.
+
+    ``target``: the path of a built op library, or ``"tf.raw_ops.NAME"`` (``*`` allowed). ``ops``: only these ops of it.
+    ``python``: the interpreter that has TensorFlow. ``budget``: seconds for each op, without the diagnosis. ``seed``:
+    the same seed makes the same calls. ``tests``: the folder for the tests that are written. ``calls``: the most calls
+    of each op. Linux only.
+
+    Returns the document: ``document.fuzz.findings`` has a diagnosis, the call and its test for each bug.
+
+    Raises:
+        necropsy.errors.InputError: it is not an op library, or TensorFlow cannot load it.
+        necropsy.errors.NoInputError: there is no such file or op.
+        necropsy.errors.NecropsyError: the interpreter cannot be run.
+
+    """
+    document, interrupt = fuzzed(
+        os.fspath(target),
+        Options(
+            ops=tuple(ops),
+            python=sys.executable if python is None else os.fspath(python),
+            budget_s=budget,
+            seed=seed,
+            tests=Path(tests),
+            calls=calls,
+        ),
+    )
+    if interrupt is not None:
+        raise interrupt
+    return document
+
+
+def fuzzed(
+    target: str, options: Options, watch: Watch = lambda _text: None
+) -> tuple[Document, KeyboardInterrupt | None]:
+    """The document of a campaign, and the interrupt that ended it early.
+
+    Raises ``NecropsyError`` if the target cannot be loaded, or a test cannot be written.
+    """
+    if sys.platform != "linux":
+        raise NecropsyError("necropsy fuzz works on Linux only so far")
+    library, wanted = _target(target)
+    found = shutil.which(options.python)
+    if found is None:
+        raise NecropsyError(f"cannot run {options.python}: there is no such program")
+    options = replace(options, python=str(Path(found).absolute()))  # workers run in a folder of their own
+    began = time.monotonic()
+    watch("loading the target")
+    with _Interrupts() as interrupts:
+        engine = _engine(target, library, wanted, options)
+        engine.is_stopped = interrupts.is_stopped
+        try:
+            return _campaigns(target, library, engine, options, began, interrupts, watch)
+        finally:
+            engine.close()
+
+
+class _Interrupts:
+    """The first Ctrl-C lets the campaign end in order, the second one ends it at once."""
+
+    def __init__(self) -> None:
+        self.came = False
+        self._before: object = None
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGINT, self._come)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)  # type: ignore[arg-type]
+
+    def _come(self, _number: int, _frame: FrameType | None) -> None:
+        if self.came:
+            raise KeyboardInterrupt
+        self.came = True
+
+    def is_stopped(self) -> bool:
+        return self.came
+
+
+def _target(target: str) -> tuple[Path | None, str | None]:
+    """The library, or the pattern of ops of TensorFlow.
+
+    Raises:
+        NoInputError: there is no such file.
+        InputError: it is not a library.
+
+    """
+    if target.startswith(_RAW_OPS):
+        return None, target.removeprefix(_RAW_OPS)
+    path = Path(target)
+    if not path.is_file():
+        raise NoInputError(f"there is no file {target}: give the path of a built op library, or tf.raw_ops.NAME")
+    try:
+        with path.open("rb") as file:
+            head = file.read(4)
+    except OSError as error:
+        raise NoInputError(f"cannot read {target}: {error.strerror}") from error
+    if head != b"\x7fELF":
+        raise InputError(f"{target} is not a built op library (an ELF file)")
+    return path.resolve(), None
+
+
+def _engine(target: str, library: Path | None, pattern: str | None, options: Options) -> Engine:
+    wanted = {"library": str(library)} if library is not None else {"pattern": pattern}
+    try:
+        return Engine(options.python, wanted)
+    except RefusedTargetError as error:
+        match error.what:
+            case "framework":
+                failed = NecropsyError(f"TensorFlow cannot be imported by {options.python}: {error}")
+                failed.hint = "name the interpreter that has it with --python"
+                raise failed from error
+            case "op" if library is None:
+                raise NoInputError(str(error)) from error
+            case "op":
+                raise InputError(f"{target} registers no op") from error
+            case _:
+                why = str(error).replace(f"{library}: ", "")
+                bad = InputError(f"{target} is not an op library that TensorFlow can load: {why}")
+                bad.hint = f"`necropsy doctor --op {target}` says more"
+                raise bad from error
+
+
+def _campaigns(  # noqa: PLR0917 - one place calls it
+    target: str,
+    library: Path | None,
+    engine: Engine,
+    options: Options,
+    began: float,
+    interrupts: _Interrupts,
+    watch: Watch,
+) -> tuple[Document, KeyboardInterrupt | None]:
+    ops = _chosen([definition(one) for one in engine.offered["ops"]], options.ops, target)
+    findings = Findings(engine, options.python, library, options.tests, watch)
+    targets: list[FuzzTarget] = []
+    not_tried: list[NotTried] = []
+    interrupt: KeyboardInterrupt | None = None
+    start = time.monotonic() - began
+    for number, op in enumerate(ops):
+        why = op.why_not()
+        if why is not None or interrupts.came:
+            not_tried.append(NotTried(rule=op.name, reason=why or "Ctrl-C came before"))
+            continue
+        # On a busy machine the start may take all of the time: half of it is for calls.
+        left = options.budget_s - (min(start, options.budget_s / 2) if number == 0 else 0.0)
+        campaign = Campaign(
+            engine,
+            op,
+            seed=options.seed,
+            deadline=time.monotonic() + left,
+            most_calls=options.calls,
+            watch=lambda one: watch(_progress(one, len(findings.found))),
+        )
+        try:
+            campaign.run()
+            _finish(campaign, findings, interrupts)
+        except KeyboardInterrupt as error:
+            interrupt = error
+        targets.append(_told(campaign))
+        findings.gaps += _gaps(campaign)
+        if interrupt is not None:
+            break
+    if interrupts.came and interrupt is None:
+        interrupt = KeyboardInterrupt()
+    return _document(target, findings, targets, not_tried, options, complete=interrupt is None, start=start), interrupt
+
+
+def _finish(campaign: Campaign, findings: Findings, interrupts: _Interrupts) -> None:
+    """Diagnose what was found; after Ctrl-C without making it simpler first."""
+    suspects = list(campaign.suspects.values())
+    for suspect in suspects:
+        if interrupts.came:
+            findings.most_runs = 0
+        findings.engine.is_stopped = lambda: False
+        try:
+            findings.add(campaign.op, suspect)
+        finally:
+            findings.engine.is_stopped = interrupts.is_stopped
+
+
+def _chosen(ops: Sequence[OpDefinition], names: Sequence[str], target: str) -> list[OpDefinition]:
+    """The ops with these names, in any spelling; all where none is named. Raises ``NoInputError``."""
+    if not names:
+        return list(ops)
+
+    def plain(name: str) -> str:
+        return name.replace("_", "").lower()
+
+    chosen = []
+    for name in names:
+        found = [one for one in ops if plain(one.name) == plain(name)]
+        if not found:
+            listed = ", ".join(one.name for one in ops[:8]) + (", ..." if len(ops) > 8 else "")
+            raise NoInputError(f"{target} has no op {name}; it has {listed}")
+        chosen += [one for one in found if one not in chosen]
+    return chosen
+
+
+def _progress(campaign: Campaign, found: int) -> str:
+    tally = campaign.tally
+    return (
+        f"{campaign.op.name}: {tally.executions:,} calls, {tally.accepted:,} accepted, {len(campaign.suspects)} "
+        f"kind{'' if len(campaign.suspects) == 1 else 's'} of death; findings: {found}"
+    )
+
+
+def _told(campaign: Campaign) -> FuzzTarget:
+    tally = campaign.tally
+    return FuzzTarget(
+        name=campaign.op.name,
+        executions=tally.executions,
+        accepted=tally.accepted,
+        refused=tally.refused,
+        deaths=tally.deaths,
+        seconds=round(tally.seconds, 3),
+        slow=tally.slow,
+        hungry=tally.hungry,
+        misused=tally.misused,
+    )
+
+
+def _gaps(campaign: Campaign) -> Iterator[Gap]:
+    tally, name = campaign.tally, campaign.op.name
+    if not tally.accepted and tally.executions >= _NEVER_ACCEPTED:
+        texts = [campaign.engine.texts.get(one, "") for one, _ in tally.refusals.most_common(_SHOWN_REFUSALS)]
+        yield Gap(
+            part=name,
+            why=f"none of {tally.executions:,} calls was accepted, so its work was not tested; it said most often: "
+            + " | ".join(re.sub(r"\s+name:\s*$", "", one) for one in texts),
+        )
+    if tally.misused > tally.executions:
+        yield Gap(part=name, why=f"{tally.misused:,} calls were refused by Python before they reached the op")
+
+
+def _document(
+    target: str,
+    findings: Findings,
+    targets: Sequence[FuzzTarget],
+    not_tried: Sequence[NotTried],
+    options: Options,
+    *,
+    complete: bool,
+    start: float,
+) -> Document:
+    version = sandbox.version()
+    gaps = list(findings.gaps)
+    if not version:
+        gaps.append(Gap(part="landlock", why="this kernel has no Landlock: the calls could write to other folders"))
+    elif version < sandbox.TCP_SINCE:
+        gaps.append(Gap(part="network", why="Landlock covers TCP from Linux 6.7 on only: the calls had the network"))
+    identity = new_id()
+    return redact.document(
+        Document(
+            kind="fuzz",
+            id=identity,
+            tool=Tool(name="necropsy", version=__version__),
+            complete=complete,
+            subject=Subject(kind="binary", path=target),
+            reports=tuple(findings.reports),
+            not_tried=tuple(not_tried),
+            gaps=tuple(gaps),
+            fuzz=Fuzzing(
+                executions=sum(one.executions for one in targets),
+                seconds=round(start + sum(one.seconds for one in targets), 3),
+                seed=options.seed,
+                findings=tuple(msgspec.structs.replace(one, report=identity) for one in findings.found),
+                targets=tuple(targets),
+            ),
+        )
+    )

@@ -1,0 +1,91 @@
+"""What a campaign of ``necropsy fuzz`` made and found."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from necropsy.model.base import Noun
+from necropsy.model.concluded import Diagnosis
+
+FuzzNeed = Literal["guard", "stack-size", "second-run", "threads"]
+
+
+class FuzzTensor(Noun, frozen=True, kw_only=True):
+    """One tensor of a call."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    values: tuple[Any, ...] | None = None
+    """The first 64 elements, in the order of memory; None where they are drawn at random."""
+
+
+class FuzzCall(Noun, frozen=True, kw_only=True):
+    """The call that a finding is about; ``python`` is one expression."""
+
+    target: str
+    """The op."""
+    inputs: dict[str, FuzzTensor | tuple[FuzzTensor, ...]] = {}
+    attributes: dict[str, Any] = {}
+    python: str
+    repeated: int = 1
+    """How often one process makes it to die of it."""
+
+
+class FuzzFirst(Noun, frozen=True, kw_only=True):
+    """When a finding was first seen."""
+
+    execution: int
+    seconds: float
+
+
+class Reproduced(Noun, frozen=True, kw_only=True):
+    """How often the call was made again, each time in a new process, and how often that died."""
+
+    runs: int
+    crashed: int
+
+
+class FuzzFinding(Diagnosis, frozen=True, kw_only=True):
+    """A death that a call causes, with its diagnosis."""
+
+    signature: str | None = None
+    call: FuzzCall
+    test: str | None = None
+    """The path of the pytest file, relative to the folder in which the campaign was started."""
+    first: FuzzFirst
+    times: int
+    """How often the campaign saw it."""
+    reproduced: Reproduced
+    needs: tuple[FuzzNeed, ...] = ()
+    """What a plain run of the test lacks to die; none of these means that it dies in plain Python."""
+    report: str | None = None
+    """The id of the document of the run that was diagnosed, which is in ``reports``."""
+    elements: int
+    """Elements of all inputs of the call."""
+
+
+class FuzzTarget(Noun, frozen=True, kw_only=True):
+    """What became of the calls of one op."""
+
+    name: str
+    executions: int
+    accepted: int
+    refused: int
+    deaths: int
+    seconds: float
+    slow: int = 0
+    """Calls that reached the time limit."""
+    hungry: int = 0
+    """Calls that reached the limit of memory."""
+    misused: int = 0
+    """Calls that Python refused before they reached the target; not among the executions."""
+
+
+class Fuzzing(Noun, frozen=True, kw_only=True):
+    """A campaign. ``seconds`` is its wall time without diagnosis."""
+
+    executions: int
+    seconds: float
+    seed: int
+    findings: tuple[FuzzFinding, ...] = ()
+    targets: tuple[FuzzTarget, ...] = ()

@@ -1,0 +1,118 @@
+"""``necropsy fuzz`` on a library with a bad op and its correct twin: one campaign for all tests."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from click.testing import CliRunner
+
+import json_schema
+import needs
+from necropsy import serialize
+from necropsy.cli.commands import cli
+from necropsy.confirm.compiler import Builder
+
+SOURCE = Path(__file__).parent.parent / "prove" / "ranks.cc"
+
+campaign_needs = [
+    pytest.mark.tensorflow,
+    needs.package("tensorflow"),
+    needs.command("g++"),
+    pytest.mark.skipif(sys.platform != "linux", reason="workers are forked"),
+]
+
+
+class Fuzzed(NamedTuple):
+    folder: Path
+    code: int
+    text: str
+    document: dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Fuzzed:
+    folder = tmp_path_factory.mktemp("fuzzed")
+    built = Builder(SOURCE, Path("ranks.so"), sys.executable, folder / "builds").build(("-O1", "-g"))
+    shutil.copy(built, folder / "ranks.so")
+    words = ["necropsy", "fuzz", "ranks.so", "--calls", "60", "--budget", "300", "--json", "found.json"]
+    done = subprocess.run(
+        [sys.executable, "-m", *words], cwd=folder, capture_output=True, text=True, timeout=500, check=False
+    )
+    assert done.returncode in {0, 1}, done.stderr
+    return Fuzzed(folder, done.returncode, done.stdout, json.loads((folder / "found.json").read_bytes()))
+
+
+class TestCampaign:
+    pytestmark = campaign_needs
+
+    def test_the_bad_op_is_found_and_its_twin_is_not(self, fuzzed: Fuzzed) -> None:
+        assert fuzzed.code == 1
+        findings = fuzzed.document["fuzz"]["findings"]
+        assert {one["call"]["target"] for one in findings} == {"Corner"}
+        rank = next(one for one in findings if one["rule"] == "check-failed")
+        assert rank["reproduced"] == {"runs": 5, "crashed": 5}
+        assert rank["culprit"]["op"] == "Corner"
+        assert rank["elements"] == 1
+        assert rank["call"]["inputs"]["x"]["dtype"] == "float32"
+        targets = {one["name"]: one for one in fuzzed.document["fuzz"]["targets"]}
+        assert targets["CheckedCorner"]["deaths"] == 0
+        assert targets["CheckedCorner"]["accepted"] > 0
+        assert targets["CheckedCorner"]["executions"] >= 60
+
+    def test_the_document_is_as_the_schema_says(self, fuzzed: Fuzzed) -> None:
+        schema = serialize.json_schema()
+        assert json_schema.errors(fuzzed.document, schema, schema) == []
+        document = serialize.loads((fuzzed.folder / "found.json").read_bytes())
+        assert document.kind == "fuzz"
+        assert document.complete
+        assert len(document.reports) == len(fuzzed.document["fuzz"]["findings"])
+
+    def test_the_text_ends_with_the_command(self, fuzzed: Fuzzed) -> None:
+        tests = [one["test"] for one in fuzzed.document["fuzz"]["findings"]]
+        assert fuzzed.text.splitlines()[-len(tests) :] == [
+            f"  python -m pytest -p no:cacheprovider {test}" for test in tests
+        ]
+        assert "1. Corner: " in fuzzed.text
+
+    def test_the_written_test_dies(self, fuzzed: Fuzzed) -> None:
+        rank = next(one for one in fuzzed.document["fuzz"]["findings"] if one["rule"] == "check-failed")
+        words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", rank["test"]]
+        variables = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+        done = subprocess.run(words, cwd=fuzzed.folder, capture_output=True, env=variables, timeout=300, check=False)
+        assert done.returncode == -6, done.stdout
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="workers are forked")
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["nowhere.so"], 66, "there is no file nowhere.so"),
+        (["text.so"], 65, "text.so is not a built op library (an ELF file)"),
+        (["op.so", "--python", "/nowhere/python"], 125, "cannot run /nowhere/python"),
+        (["op.so", "--budget", "0"], 2, "--budget"),
+        (["op.so", "--json", "nowhere/found.json"], 125, "cannot write nowhere/found.json"),
+    ],
+)
+def test_what_is_refused(
+    words: list[str], code: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("text.so").write_text("no library")
+    Path("op.so").write_bytes(b"\x7fELF")
+    done = subprocess.run(
+        [sys.executable, "-m", "necropsy", "fuzz", *words], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == code
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) <= 2
+
+
+def test_help_names_the_exit_codes() -> None:
+    assert "Ends with 0 if nothing was found" in " ".join(CliRunner().invoke(cli, ["fuzz", "--help"]).output.split())
