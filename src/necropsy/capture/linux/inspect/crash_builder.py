@@ -16,7 +16,6 @@ import msgspec
 from necropsy.capture.linux.core import small_core
 from necropsy.capture.linux.inspect import (
     fault_mappings,
-    handled_fault,
     library_facts,
     library_versions,
     modules,
@@ -153,6 +152,8 @@ class _Reader:
             return
         if info.code_number > 0 or info.sender != self.death.pid:
             return
+        from necropsy.capture.linux.inspect import handled_fault
+
         unwinder = Unwinder(self.maps, self.memory, self.files)
         found = self.gaps.part(
             "fault",
@@ -207,7 +208,8 @@ class _Reader:
         crash = self._extra(crash, lambda it: library_facts.added(it, self.files))
         crash = self._extra(crash, lambda it: msgspec.structs.replace(it, operation=self._with_lines(it)))
         crash = self._extra(crash, self._with_former)
-        crash = self.gaps.part("guard", lambda: self._with_guarded_block(crash)) or crash
+        if any("/_guard-" in file.path for file in self.files.files):
+            crash = self.gaps.part("guard", lambda: self._with_guarded_block(crash)) or crash
         if death.core is not None:
             left_out = self.gaps.part("core", lambda: self._keep(read))
             if left_out is not None:
