@@ -208,7 +208,9 @@ class _Reader:
         crash = self._extra(crash, lambda it: library_facts.added(it, self.files))
         crash = self._extra(crash, lambda it: msgspec.structs.replace(it, operation=self._with_lines(it)))
         crash = self._extra(crash, self._with_former)
-        if any("/_guard-" in file.path for file in self.files.files):
+        variables = (crash.environment.variables if crash.environment is not None else None) or {}
+        preloaded = variables.get("LD_PRELOAD", "")
+        if "/_guard-" in preloaded or any("/_guard-" in file.path for file in self.files.files):
             crash = self.gaps.part("guard", lambda: self._with_guarded_block(crash)) or crash
         if death.core is not None:
             left_out = self.gaps.part("core", lambda: self._keep(read))
