@@ -110,7 +110,7 @@ def main() -> None:
     counted: list[int] = []
     process_memory.ProcessMemory.some = _counting(process_memory.ProcessMemory.some, counted)  # type: ignore[method-assign]  # it counts
     extra: dict[str, Any] = {
-        "budget_s": options.get("budget_s", 60.0),
+        "budget_s": options.get("budget_s", 3600.0),
         "full_memory": options.get("full_memory", False),
     }
     if "core" in options:

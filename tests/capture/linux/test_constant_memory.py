@@ -136,7 +136,7 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def reading(*command: object, **options: object) -> dict[str, Any]:
     script = Path(__file__).with_name("measured_reading.py")
     words = [sys.executable, str(script), json.dumps(options), *map(str, command)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=1800, check=False)
     assert not done.returncode, done.stderr
     said: dict[str, Any] = json.loads(done.stdout)
     return said
