@@ -78,14 +78,14 @@ static int is_power_of_two(size_t number)
     return number && !(number & (number - 1));
 }
 
-static void *guarded_or_null(size_t size, size_t alignment, int zeroed)
+static inline void *guarded_or_null(size_t size, size_t alignment, int zeroed, const void *caller)
 {
-    return is_wanted(size, alignment) ? allocate_guarded(size, alignment, zeroed) : NULL;
+    return is_wanted(size, alignment, caller) ? allocate_guarded(size, alignment, zeroed) : NULL;
 }
 
 EXPORT void *malloc(size_t size)
 {
-    void *block = guarded_or_null(size, LEAST_ALIGNMENT, 0);
+    void *block = guarded_or_null(size, LEAST_ALIGNMENT, 0, __builtin_return_address(0));
     return block ? block : plain_malloc(size);
 }
 
@@ -94,7 +94,7 @@ EXPORT void *calloc(size_t count, size_t size)
     size_t all;
     if (__builtin_mul_overflow(count, size, &all))
         return plain_calloc(count, size); /* it says why not */
-    void *block = guarded_or_null(all, LEAST_ALIGNMENT, 1);
+    void *block = guarded_or_null(all, LEAST_ALIGNMENT, 1, __builtin_return_address(0));
     return block ? block : plain_calloc(count, size);
 }
 
@@ -135,7 +135,8 @@ EXPORT void *memalign(size_t alignment, size_t size)
 {
     void *block = NULL;
     if (is_power_of_two(alignment))
-        block = guarded_or_null(size, alignment < LEAST_ALIGNMENT ? LEAST_ALIGNMENT : alignment, 0);
+        block = guarded_or_null(size, alignment < LEAST_ALIGNMENT ? LEAST_ALIGNMENT : alignment, 0,
+                                __builtin_return_address(0));
     return block ? block : plain_memalign(alignment, size);
 }
 

@@ -86,6 +86,8 @@ struct guard_state {
     int32_t small_left;  /* so many more of those; -1: no limit */
     int32_t fill;        /* the byte that new blocks are filled with; -1: they are all zero */
     uint32_t pattern;    /* the byte that lies around blocks */
+    uint32_t large;      /* one of so many blocks of malloc and calloc of a familiar size: see policy.c */
+    uint32_t unused;
     /* Set when the library is loaded. */
     uint64_t most_live, most_plain;
     uint64_t plain; /* live blocks of malloc and calloc */
@@ -95,7 +97,7 @@ struct guard_state {
 EXPORT extern struct guard_state guard __asm__("necropsy_guard");
 
 /* policy.c */
-int is_wanted(size_t size, size_t alignment);
+int is_wanted(size_t size, size_t alignment, const void *caller);
 /* slots.c */
 void prepare_slots(void);
 struct record *take_slot(size_t size, struct class **of);

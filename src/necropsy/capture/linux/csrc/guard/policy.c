@@ -1,14 +1,16 @@
 /* Which blocks are guarded, and how the process or its environment says so.
  *
- * NECROPSY_GUARD holds words with commas between: `begin`, `disarmed`, `small=N`, `fill=N`, `pattern=N` (decimal; see
- * `struct guard_state`). A process arms and disarms the guard by necropsy_guard_arm and necropsy_guard_disarm.
+ * NECROPSY_GUARD holds words with commas between: `begin`, `disarmed`, `small=N`, `large=N`, `fill=N`, `pattern=N`
+ * (decimal; see `struct guard_state`). A process arms and disarms the guard by necropsy_guard_arm and necropsy_guard_disarm.
  *
  * Aligned blocks are a framework's tensors: all are guarded. Of the others, those below LARGE are too many (an import
- * of TensorFlow makes millions), so some are; and the more are alive, the fewer.
+ * of TensorFlow makes millions), so some are. Of larger ones, the first FAMILIAR of a caller and a size are guarded, and
+ * then some: a loop that makes one again and again would become slow. The more blocks are alive, the fewer are guarded.
  */
 #include "guard.h"
 
-enum { LARGE = 1024, SMALL = 61 /* no power of two: programs have periods of these */ };
+enum { LARGE = 1024, FAMILIAR = 64, SIZES_SEEN = 4096 };
+enum { ONE_OF_SMALL = 61, ONE_OF_LARGE = 13 /* no powers of two: programs have periods of these */ };
 
 struct guard_state guard = {
     .magic = "necropsy guard",
@@ -18,7 +20,8 @@ struct guard_state guard = {
     .classes_count = CLASSES,
     .allocation_stack = ALLOCATION_STACK,
     .free_stack = FREE_STACK,
-    .small = SMALL,
+    .small = ONE_OF_SMALL,
+    .large = ONE_OF_LARGE,
     .small_left = -1,
     .fill = -1,
     .pattern = 0xcb,
@@ -41,15 +44,29 @@ static int takes_one_left(void)
     return left < 0;
 }
 
-int is_wanted(size_t size, size_t alignment)
+/* Whether a caller has had as many blocks of a size; counted roughly: threads may count at once. */
+static int is_familiar(size_t size, const void *caller)
+{
+    static uint8_t seen[SIZES_SEEN];
+    uint64_t mixed = ((uint64_t)caller ^ size << 20) * 0x9e3779b97f4a7c15;
+    uint8_t *count = &seen[mixed >> 52];
+    if (*count >= FAMILIAR)
+        return 1;
+    ++*count;
+    return 0;
+}
+
+int is_wanted(size_t size, size_t alignment, const void *caller)
 {
     if (!guard.armed)
         return 0;
     if (alignment > LEAST_ALIGNMENT)
         return alignment <= PAGE;
     uint64_t live = __atomic_load_n(&guard.plain, __ATOMIC_RELAXED);
-    uint32_t one_of = size < LARGE ? guard.small : 1;
-    if (!one_of || live >= guard.most_plain)
+    if (live >= guard.most_plain)
+        return 0;
+    uint32_t one_of = size < LARGE ? guard.small : guard.large > 1 && !is_familiar(size, caller) ? 1 : guard.large;
+    if (!one_of)
         return 0;
     return turn++ % (one_of * scarcity(live)) == 0 && (size >= LARGE || takes_one_left());
 }
@@ -96,6 +113,8 @@ static int read_options(const char *text)
             armed = 0;
         else if ((value = after(text, "small=")))
             guard.small = number_in(value);
+        else if ((value = after(text, "large=")))
+            guard.large = number_in(value);
         else if ((value = after(text, "fill=")))
             guard.fill = (int32_t)(number_in(value) & 0xff);
         else if ((value = after(text, "pattern=")))
