@@ -6,7 +6,7 @@
 static const struct {
     uint64_t slot_size, slots, keeps;
 } SIZES[CLASSES] = {
-    {16UL << 10, 16384, 0}, {128UL << 10, 4096, 0}, {2UL << 20, 2048, 1}, {64UL << 20, 1024, 1}, {4UL << 30, 64, 1}};
+    {16UL << 10, 16384, 0}, {128UL << 10, 4096, 1}, {2UL << 20, 2048, 1}, {64UL << 20, 1024, 1}, {4UL << 30, 64, 1}};
 
 enum { MAPPINGS = 65530, MAPPINGS_OF_A_BLOCK = 4 };
 
