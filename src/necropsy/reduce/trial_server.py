@@ -326,7 +326,7 @@ def is_address(value: "int") -> "bool":
 
 
 def special(value: "Any") -> "str | None":
-    """Arrays of ctypes and of NumPy, by the names under which programs import these."""
+    """Arrays of ctypes and of NumPy, and tensors, by the names under which programs import these libraries."""
     ctypes = sys.modules.get("ctypes")
     if ctypes is not None and isinstance(value, ctypes.Array) and value._type_.__name__.startswith("c_"):
         items = literal(list(value[: LONGEST // 4])) if len(value) <= LONGEST // 4 else None
@@ -341,6 +341,15 @@ def special(value: "Any") -> "str | None":
         if items is None or "float(" in items:
             return None
         return "np.array(%s, dtype=%r)" % (items, str(value.dtype))
+    if type(value).__name__ == "EagerTensor" and numpy is not None:
+        array = numpy.asarray(value.numpy())
+        kind = str(array.dtype)
+        if array.dtype.kind not in "biuf" or array.size > LONGEST // 3:
+            return None
+        if not array.size:
+            return "tf.zeros(%r, %r)" % (list(array.shape), kind)
+        items = literal(array.tolist())
+        return "tf.constant(%s, %r)" % (items, kind) if items is not None and "float(" not in items else None
     return None
 
 
