@@ -64,3 +64,25 @@ def trial(script: str, limits: dict[str, float | None], folder: Path) -> dict[st
     )
     answer: dict[str, Any] = json.loads(done.stdout.splitlines()[1])
     return answer
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "text"),
+    [
+        ([[1.5, 2], [3, 4]], "float32", "tf.constant([[1.5, 2.0], [3.0, 4.0]], 'float32')"),
+        (5, "int64", "tf.constant(5, 'int64')"),
+        ([[], []], "float16", "tf.zeros([2, 0], 'float16')"),
+        ([float("nan")], "float32", None),
+        ([b"text"], "object", None),
+        ([0] * 5000, "int32", None),
+    ],
+)
+def test_a_tensor_is_written_down(values: object, kind: str, text: str | None) -> None:
+    class EagerTensor:
+        """As much of TensorFlow's as is asked for: importing that takes seconds."""
+
+        def numpy(self) -> object:
+            return numpy.array(values, kind)
+
+    numpy = pytest.importorskip("numpy")
+    assert trial_server.literal(EagerTensor()) == text
