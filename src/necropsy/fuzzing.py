@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
@@ -21,10 +21,11 @@ from necropsy import __version__, redact, sandbox
 from necropsy.document import new_id
 from necropsy.errors import InputError, NecropsyError, NoInputError
 from necropsy.fuzz.campaign import Campaign
-from necropsy.fuzz.definitions import OpDefinition, definition
+from necropsy.fuzz.definitions import OpDefinition, definition, python_function
 from necropsy.fuzz.engine import Engine, RefusedTargetError
 from necropsy.fuzz.findings import Findings
-from necropsy.model import Document, Fuzzing, FuzzTarget, Gap, NotTried, Subject, Tool
+from necropsy.fuzz.test_writer import Source
+from necropsy.model import Document, Fuzzing, FuzzTarget, Gap, NotTried, Subject, SubjectKind, Tool
 
 if TYPE_CHECKING:
     from typing import Self
@@ -63,12 +64,13 @@ def fuzz(
     tests: str | os.PathLike[str] = TESTS,
     calls: int | None = None,
 ) -> Document:
-    """Call the ops of a library with many inputs, and diagnose each that kills the process.
+    """Call an op or a function with many inputs, and diagnose each call that kills the process.
 
-    ``target``: the path of a built op library, or ``"tf.raw_ops.NAME"`` (``*`` allowed). ``ops``: only these ops of it.
-    ``python``: the interpreter that has TensorFlow. ``budget``: seconds for each op, without the diagnosis. ``seed``:
-    the same seed makes the same calls. ``tests``: the folder for the tests that are written. ``calls``: the most calls
-    of each op. Linux only.
+    ``target``: the path of a built op library (all its ops), ``"tf.raw_ops.NAME"`` (``*`` allowed), or a Python
+    function that reaches native code, ``"path/file.py:name"`` or ``"package.module:name"``. ``ops``: only these ops of
+    it. ``python``: the interpreter that has TensorFlow or the module. ``budget``: seconds for each op, without the
+    diagnosis. ``seed``: the same seed makes the same calls. ``tests``: the folder for the tests that are written.
+    ``calls``: the most calls of each op. Linux only.
 
     Returns the document: ``document.fuzz.findings`` has a diagnosis, the call and its test for each bug.
 
@@ -103,7 +105,7 @@ def fuzzed(
     """
     if sys.platform != "linux":
         raise NecropsyError("necropsy fuzz works on Linux only so far")
-    library, wanted = _target(target)
+    read = _target(target)
     found = shutil.which(options.python)
     if found is None:
         raise NecropsyError(f"cannot run {options.python}: there is no such program")
@@ -111,10 +113,10 @@ def fuzzed(
     began = time.monotonic()
     watch("loading the target")
     with _Interrupts() as interrupts:
-        engine = _engine(target, library, wanted, options)
+        engine = _engine(target, read, options)
         engine.is_stopped = interrupts.is_stopped
         try:
-            return _campaigns(target, library, engine, options, began, interrupts, watch)
+            return _campaigns(target, read, engine, options, began, interrupts, watch)
         finally:
             engine.close()
 
@@ -144,8 +146,17 @@ class _Interrupts:
         return self.came
 
 
-def _target(target: str) -> tuple[Path | None, str | None]:
-    """The library, or the pattern of ops of TensorFlow.
+@dataclass(frozen=True)
+class _Target:
+    """What is called: for the fork server, for the tests, and in words."""
+
+    wanted: Mapping[str, str]
+    source: Source
+    kind: SubjectKind
+
+
+def _target(target: str) -> _Target:
+    """Read the target.
 
     Raises:
         NoInputError: there is no such file.
@@ -153,10 +164,19 @@ def _target(target: str) -> tuple[Path | None, str | None]:
 
     """
     if target.startswith(_RAW_OPS):
-        return None, target.removeprefix(_RAW_OPS)
+        return _Target({"pattern": target.removeprefix(_RAW_OPS)}, Source(), "binary")
     path = Path(target)
+    module, colon, function = target.rpartition(":")
+    if colon and function.isidentifier() and not path.exists():
+        if module.endswith(".py"):
+            if not Path(module).is_file():
+                raise NoInputError(f"there is no file {module}")
+            module = str(Path(module).resolve())
+        wanted = {"module": module, "function": function, "folder": str(Path.cwd())}
+        return _Target(wanted, Source(module=module, function=function), "source")
     if not path.is_file():
-        raise NoInputError(f"there is no file {target}: give the path of a built op library, or tf.raw_ops.NAME")
+        kinds = "the path of a built op library, tf.raw_ops.NAME, FILE.py:FUNCTION or MODULE:FUNCTION"
+        raise NoInputError(f"there is no file {target}: give {kinds}")
     try:
         with path.open("rb") as file:
             head = file.read(4)
@@ -164,41 +184,48 @@ def _target(target: str) -> tuple[Path | None, str | None]:
         raise NoInputError(f"cannot read {target}: {error.strerror}") from error
     if head != b"\x7fELF":
         raise InputError(f"{target} is not a built op library (an ELF file)")
-    return path.resolve(), None
+    return _Target({"library": str(path.resolve())}, Source(library=path.resolve()), "binary")
 
 
-def _engine(target: str, library: Path | None, pattern: str | None, options: Options) -> Engine:
-    wanted = {"library": str(library)} if library is not None else {"pattern": pattern}
+def _engine(target: str, read: _Target, options: Options) -> Engine:
     try:
-        return Engine(options.python, wanted)
+        return Engine(options.python, read.wanted)
     except RefusedTargetError as error:
-        match error.what:
-            case "framework":
-                failed = NecropsyError(f"TensorFlow cannot be imported by {options.python}: {error}")
-                failed.hint = "name the interpreter that has it with --python"
-                raise failed from error
-            case "op" if library is None:
-                raise NoInputError(str(error)) from error
-            case "op":
-                raise InputError(f"{target} registers no op") from error
-            case _:
-                why = str(error).replace(f"{library}: ", "")
-                bad = InputError(f"{target} is not an op library that TensorFlow can load: {why}")
-                bad.hint = f"`necropsy doctor --op {target}` says more"
-                raise bad from error
+        library = read.source.library
+        if read.source.function is not None:
+            if error.what == "module":
+                raise NoInputError(f"{target}: {error}") from error
+            raise InputError(f"{target} cannot be imported: {error}") from error
+        if error.what == "framework":
+            failed = NecropsyError(f"TensorFlow cannot be imported by {options.python}: {error}")
+            failed.hint = "name the interpreter that has it with --python"
+            raise failed from error
+        if error.what == "op":
+            raise (NoInputError(str(error)) if library is None else InputError(f"{target} registers no op")) from error
+        why = str(error).replace(f"{library}: ", "")
+        bad = InputError(f"{target} is not an op library that TensorFlow can load: {why}")
+        bad.hint = f"`necropsy doctor --op {target}` says more"
+        raise bad from error
+
+
+def _definitions(engine: Engine) -> list[OpDefinition]:
+    """Raises ``InputError`` if no call of a function can be made up."""
+    if "function" in engine.offered:
+        return [python_function(engine.offered["function"])]
+    return [definition(one) for one in engine.offered["ops"]]
 
 
 def _campaigns(  # noqa: PLR0917 - one place calls it
     target: str,
-    library: Path | None,
+    read: _Target,
     engine: Engine,
     options: Options,
     began: float,
     interrupts: _Interrupts,
     watch: Watch,
 ) -> tuple[Document, KeyboardInterrupt | None]:
-    ops = _chosen([definition(one) for one in engine.offered["ops"]], options.ops, target)
-    findings = Findings(engine, options.python, library, options.tests, watch)
+    ops = _chosen(_definitions(engine), options.ops, target)
+    findings = Findings(engine, options.python, read.source, options.tests, watch)
     targets: list[FuzzTarget] = []
     not_tried: list[NotTried] = []
     interrupt: KeyboardInterrupt | None = None
@@ -229,7 +256,16 @@ def _campaigns(  # noqa: PLR0917 - one place calls it
             break
     if interrupts.came and interrupt is None:
         interrupt = KeyboardInterrupt()
-    return _document(target, findings, targets, not_tried, options, complete=interrupt is None, start=start), interrupt
+    document = _document(
+        Subject(kind=read.kind, path=target),
+        findings,
+        targets,
+        not_tried,
+        options,
+        complete=interrupt is None,
+        start=start,
+    )
+    return document, interrupt
 
 
 def _finish(campaign: Campaign, findings: Findings, interrupts: _Interrupts) -> None:
@@ -300,7 +336,7 @@ def _gaps(campaign: Campaign) -> Iterator[Gap]:
 
 
 def _document(
-    target: str,
+    subject: Subject,
     findings: Findings,
     targets: Sequence[FuzzTarget],
     not_tried: Sequence[NotTried],
@@ -322,7 +358,7 @@ def _document(
             id=identity,
             tool=Tool(name="necropsy", version=__version__),
             complete=complete,
-            subject=Subject(kind="binary", path=target),
+            subject=subject,
             reports=tuple(findings.reports),
             not_tried=tuple(not_tried),
             gaps=tuple(gaps),

@@ -95,7 +95,7 @@ def calls(seed: int, many: int) -> list[Recipe]:
     """As of an op that accepts some calls, so that each stage has something to begin with."""
     seen = Seen()
     found = []
-    for number, one in enumerate(itertools.islice(Generator(gather(), "ops.Gather", seed, seen).proposals(), many)):
+    for number, one in enumerate(itertools.islice(Generator(gather(), seed, seen).proposals(), many)):
         found.append(one.recipe)
         if number % 7 == 0:
             seen.note(one.recipe, accepted=True, text=None)

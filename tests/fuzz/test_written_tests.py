@@ -11,24 +11,32 @@ from necropsy.fuzz.recipes import Recipe, Tensor
 RECIPE = Recipe("ops.GatherRows", {"rows": Tensor("int32", (1,), "same", (-1,))}, {"mode": "a'b"})
 
 
-def text(headline: str, *, repeated: int = 1, library: str | None = "/elsewhere/my_op.so") -> str:
+LIBRARY = writer.Source(library=Path("/elsewhere/my_op.so"))
+SOURCES = (
+    LIBRARY,
+    writer.Source(),
+    writer.Source(module="/elsewhere/bindings.py", function="f"),
+    writer.Source(module="package.bindings", function="f"),
+)
+
+
+def text(headline: str, *, repeated: int = 1, source: writer.Source = LIBRARY) -> str:
     place = Path("/somewhere/tests/test_gather_rows.py")
-    of = Path(library) if library is not None else None
-    return writer.text_of("GatherRows", RECIPE, repeated=repeated, headline=headline, library=of, place=place)
+    return writer.text_of("GatherRows", RECIPE, repeated=repeated, headline=headline, source=source, place=place)
 
 
 def test_what_it_imports_and_where_its_lines_are() -> None:
     plain, odd = text("x"), text('It """died"""\n of \\ this. ' * 20)
     assert len(plain.splitlines()) == len(odd.splitlines())
-    for one in (plain, odd, text("x", repeated=30), text("x", library=None)):
+    for one in (plain, odd, text("x", repeated=30), *(text("x", source=one) for one in SOURCES)):
         tree = ast.parse(one)
         imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
-        assert imported <= {"os", "numpy", "tensorflow"}
+        assert imported <= {"os", "sys", "runpy", "importlib", "numpy", "tensorflow"}
         assert [node.name for node in tree.body if isinstance(node, ast.FunctionDef)] == ["test_gather_rows"]
     assert "range(30)" in text("x", repeated=30)
     assert writer.VARIABLE in plain
     assert "'../../elsewhere/my_op.so'" in plain
-    assert "tf.raw_ops" in text("x", library=None)
+    assert "tf.raw_ops" in text("x", source=SOURCES[1])
 
 
 def test_each_call_has_its_file(tmp_path: Path) -> None:

@@ -24,7 +24,10 @@ _PLAIN_LINE_S = 10.0
 @click.command(short_help="Find the calls of an op that kill the process.")
 @click.option("--op", "ops", metavar="NAME", multiple=True, help="Only this op of the library.")
 @click.option(
-    "--python", metavar="EXE", default=sys.executable, help="The interpreter that has TensorFlow.  [default: this one]"
+    "--python",
+    metavar="EXE",
+    default=sys.executable,
+    help="The interpreter that has TensorFlow or the module.  [default: this one]",
 )
 @click.option(
     "--budget",
@@ -60,16 +63,18 @@ def fuzz(  # noqa: PLR0917 - click passes them by name
     tests: Path,
     json_file: Path | None,
 ) -> None:
-    """Call the ops of a built library with many inputs, valid and boundary, and diagnose each call that kills.
+    """Call an op or a function with many inputs, valid and boundary, and diagnose each call that kills the process.
 
-    TARGET is a built op library, or ops of TensorFlow by name. The calls are made in worker processes, in an empty
-    folder that is the only place they can write to (Linux 5.13 and later). Each finding is made as small as it gets and
-    written as a pytest file that fails until the op is fixed. Ends with 0 if nothing was found, and with 1 otherwise.
+    TARGET is a built op library, ops of TensorFlow by name, or a Python function with type hints. The calls are made in
+    worker processes, in an empty folder that is the only place they can write to (Linux 5.13 and later). Each finding
+    is made as small as it gets and written as a pytest file that fails until it is fixed. Ends with 0 if nothing was
+    found, and with 1 otherwise.
 
     \b
       necropsy fuzz my_op.so
       necropsy fuzz --budget 5m --python ~/venv/bin/python my_op.so
       necropsy fuzz 'tf.raw_ops.Sparse*'
+      necropsy fuzz bindings.py:decode
     """  # noqa: D301 - the backslash is click's mark for a paragraph that keeps its lines
     from necropsy import fuzzing
     from necropsy.reports import fuzz as report

@@ -147,6 +147,8 @@ def attribute_values(kind: str, minimum: int | None, allowed: Sequence[str], num
             single = [True, False]
         case "string":
             single = [*allowed, *("" if allowed else _WORDS[:12])] or ["a"]
+        case "bytes":
+            single = [{"bytes": unit, "times": times} for unit, times in words()]
         case "type":
             single = [{"type": one} for one in (*allowed, *(() if allowed else ("float32", "int32", "string", "bool")))]
         case "shape":

@@ -76,7 +76,7 @@ class Campaign:
         self.suspects: dict[str, Suspect] = {}
         """By cheap signature."""
         self._seen = Seen()
-        self._generator = Generator(op, f"ops.{op.name}", seed, self._seen)
+        self._generator = Generator(op, seed, self._seen)
         self._random = Random(f"{seed}:skip:{op.name}")  # noqa: S311 - it is to be repeatable
         self._known: set[tuple[str, str]] = set()
         self._results: set[str] = set()

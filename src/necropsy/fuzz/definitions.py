@@ -7,10 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from necropsy.errors import InputError
 from necropsy.fuzz.recipes import DTYPES
 
 _MOST_COMBINATIONS = 60
 _ANY = ("float32", "int32", "int64", "string", "float64", "bool", "uint8", "complex64")
+_ARRAYS = ("float64", "float32", "int32", "int64", "uint8", "bool", "int8", "complex128")
 _NAMES = {"DT_FLOAT": "float32", "DT_DOUBLE": "float64", "DT_HALF": "float16"}
 
 
@@ -47,6 +49,13 @@ class OpDefinition:
     attributes: tuple[Attribute, ...]
     combinations: tuple[Mapping[str, str], ...]
     has_kernel: bool = True
+    is_python: bool = False
+    """A Python function, whose parameters are the inputs (arrays) and the attributes."""
+
+    @property
+    def function(self) -> str:
+        """What a worker calls."""
+        return "target" if self.is_python else f"ops.{self.name}"
 
     @property
     def given(self) -> tuple[Attribute, ...]:
@@ -93,6 +102,32 @@ def definition(described: Mapping[str, Any]) -> OpDefinition:
     kernels = described.get("kernels", ())
     typed = [one for one in attributes if one.type == "type" and one.name in {each.type_attribute for each in inputs}]
     return OpDefinition(described["name"], inputs, attributes, tuple(_combinations(typed, kernels)), bool(kernels))
+
+
+def python_function(described: Mapping[str, Any]) -> OpDefinition:
+    """A Python function by its type hints.
+
+    Raises:
+        InputError: no call of it can be made up.
+
+    """
+    name, parameters = described["name"], described["parameters"]
+    if parameters is None:
+        raise InputError(f"{name} does not tell its parameters: write a Python function around it, with type hints")
+    inputs, attributes = [], []
+    for one in parameters:
+        kind = one["kind"] if one["by_name"] else None
+        if kind is None and one["needed"]:
+            why = "has no type hint that values can be made for" if one["by_name"] else "cannot be given by name"
+            error = InputError(f"the parameter {one['name']} of {name} {why}")
+            error.hint = "hints that work: int, float, bool, str, bytes, list[int], list[float], np.ndarray"
+            raise error
+        if kind == "ndarray" and described["numpy"]:
+            inputs.append(Argument(one["name"], type_attribute=one["name"]))
+        elif kind is not None:
+            attributes.append(Attribute(one["name"], kind))
+    combinations = tuple({one.name: dtype for one in inputs} for dtype in (_ARRAYS if inputs else _ARRAYS[:1]))
+    return OpDefinition(name, tuple(inputs), tuple(attributes), combinations, is_python=True)
 
 
 def dtype_of(name: str) -> str:

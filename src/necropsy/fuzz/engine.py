@@ -129,7 +129,7 @@ class Engine:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 cwd=self._folder.name,
-                env={**variables, "HOME": self._folder.name, "TMPDIR": self._folder.name, **_QUIET},
+                env={**variables, "TMPDIR": self._folder.name, **_QUIET},
                 pass_fds=kept,
                 start_new_session=True,
             )

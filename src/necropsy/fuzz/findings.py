@@ -42,7 +42,7 @@ class Findings:
 
     engine: Engine
     python: str
-    library: Path | None
+    source: test_writer.Source
     tests: Path
     """The folder for the tests."""
     watch: Callable[[str], None] = lambda _text: None
@@ -145,7 +145,7 @@ class Findings:
 
     def _write(self, op: OpDefinition, recipe: Recipe, repeated: int, headline: str, place: Path) -> None:
         text = test_writer.text_of(
-            op.name, recipe, repeated=repeated, headline=headline, library=self.library, place=place
+            op.name, recipe, repeated=repeated, headline=headline, source=self.source, place=place
         )
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
@@ -173,7 +173,7 @@ class Findings:
         place: Path,
     ) -> FuzzFinding:
         fields = {name: getattr(verdict, name) for name in Diagnosis.__struct_fields__}
-        fields["culprit"] = _of_op(verdict, op)
+        fields["culprit"] = verdict.culprit if op.is_python else _of_op(verdict, op)
         fields["evidence"] = (
             *verdict.evidence,
             Evidence(claim="this call ends the process", seen=recipe.python[:2000], where="a run in plain Python"),

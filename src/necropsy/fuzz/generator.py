@@ -60,8 +60,8 @@ class Seen:
 class Generator:
     """The calls of one op."""
 
-    def __init__(self, op: OpDefinition, function: str, seed: int, seen: Seen) -> None:
-        self.op, self.function, self.seen = op, function, seen
+    def __init__(self, op: OpDefinition, seed: int, seen: Seen) -> None:
+        self.op, self.seen = op, seen
         self.random = Random(f"{seed}:{op.name}")  # noqa: S311 - it is to be repeatable
         self.given = [
             one
@@ -273,7 +273,7 @@ class Generator:
                     value = values[0] if plain else self.random.choice(values[:6])
             if value is not None or (each.has_default and each.default is not None):
                 attributes[each.name] = value
-        return Recipe(self.function, inputs, attributes)
+        return Recipe(self.op.function, inputs, attributes, arrays=self.op.is_python)
 
     def _tensor(self, dtype: str, shape: tuple[int, ...], *, plain: bool) -> Tensor:
         if dtype not in DTYPES:

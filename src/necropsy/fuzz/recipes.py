@@ -97,16 +97,21 @@ Input = Tensor | tuple[Tensor, ...]
 
 @dataclass(frozen=True)
 class Recipe:
-    """One call: its inputs and the attributes that are given, by name. A type is ``{"type": "float32"}``."""
+    """One call: its inputs and the attributes that are given, by name. A type is ``{"type": "float32"}``.
+
+    Bytes are ``{"bytes": "(", "times": 1000}``, in Latin-1.
+    """
 
     function: str
     inputs: Mapping[str, Input]
     attributes: Mapping[str, Any] = field(default_factory=dict)
+    arrays: bool = False
+    """The inputs are NumPy arrays, not tensors."""
 
     @property
     def call(self) -> Call:
         """The two texts that a worker runs."""
-        inputs = (f"{name}={value(one)}" for name, one in self.inputs.items())
+        inputs = (f"{name}={value(one, arrays=self.arrays)}" for name, one in self.inputs.items())
         attributes = (f"{name}={literal(one)}" for name, one in self.attributes.items())
         return self.function, ", ".join([*inputs, *attributes])
 
@@ -146,15 +151,17 @@ class Recipe:
         return replace(self, inputs=inputs)
 
 
-def value(one: Input) -> str:
+def value(one: Input, *, arrays: bool = False) -> str:
     """The expression for an input."""
+    if arrays and isinstance(one, Tensor):
+        return one.array()
     return one.python() if isinstance(one, Tensor) else f"[{', '.join(each.python() for each in one)}]"
 
 
 def literal(one: Any) -> str:
     """The expression for an attribute."""
     if isinstance(one, dict):
-        return f"tf.{one['type']}"
+        return f"tf.{one['type']}" if "type" in one else _item((one["bytes"], one["times"]), "string")
     if isinstance(one, list):
         return f"[{', '.join(map(literal, one))}]"
     if isinstance(one, float) and not math.isfinite(one):
@@ -172,7 +179,8 @@ def to_json(recipe: Recipe) -> str:
         name: tensor(one) if isinstance(one, Tensor) else [tensor(each) for each in one]
         for name, one in recipe.inputs.items()
     }
-    return json.dumps({"function": recipe.function, "inputs": inputs, "attributes": recipe.attributes})
+    data = {"function": recipe.function, "inputs": inputs, "attributes": recipe.attributes, "arrays": recipe.arrays}
+    return json.dumps(data)
 
 
 def from_json(text: str) -> Recipe:
@@ -189,7 +197,7 @@ def from_json(text: str) -> Recipe:
         name: tensor(one) if one and isinstance(one[0], str) else tuple(tensor(each) for each in one)
         for name, one in data["inputs"].items()
     }
-    return Recipe(data["function"], inputs, data["attributes"])
+    return Recipe(data["function"], inputs, data["attributes"], data["arrays"])
 
 
 def _elements(one: Tensor) -> int:

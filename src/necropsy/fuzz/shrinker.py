@@ -147,9 +147,10 @@ class Shrinker:
         return self._first(recipe, (recipe.with_attribute(name, one) for one in _simpler_values(value, self._numbers)))
 
 
-def _cost(recipe: Recipe) -> tuple[int, int]:
-    """What is to become less: the elements, then the length of the text. Empty is no simpler than one element."""
-    return recipe.elements + sum(not one.size for one in recipe.tensors()), len(recipe.python)
+def _cost(recipe: Recipe) -> tuple[int, int, str]:
+    """What is to become less: the elements, then the text by length. Empty is no simpler than one element."""
+    text = recipe.python
+    return recipe.elements + sum(not one.size for one in recipe.tensors()), len(text), text
 
 
 def _resized(recipe: Recipe, size: int, other: int) -> Recipe:
@@ -238,6 +239,12 @@ def _simpler_values(value: Any, numbers: Sequence[int]) -> Iterator[Any]:
         yield from (-one for one in numbers if value < 0 and 1 < one < -value)
     elif isinstance(value, float):
         yield from (one for one in (0.0, 1.0, -1.0) if one != value)
+    elif isinstance(value, dict) and value.get("times", 0):
+        yield {"bytes": "", "times": 1}
+        many = 1
+        while many < value["times"]:
+            yield {**value, "times": many}
+            many *= 2
     elif isinstance(value, str) and value:
         yield from ("", "a")
         many = len(value) // 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 from necropsy.fuzz.recipes import Recipe, literal, value
@@ -37,41 +38,71 @@ def _is_of(path: Path, recipe: Recipe) -> bool:
     return _MARK in text and _arguments(recipe) in text
 
 
-def text_of(op: str, recipe: Recipe, *, repeated: int, headline: str, library: Path | None, place: Path) -> str:
+@dataclass(frozen=True)
+class Source:
+    """Where the function under test comes from: a library of ops, TensorFlow, or a Python file or module."""
+
+    library: Path | None = None
+    module: str | None = None
+    """The path of a Python file, or the name of a module."""
+    function: str | None = None
+
+    def lines(self, place: Path) -> tuple[list[str], list[str], str]:
+        """The imports, the lines at the top, and the line that makes what a call names."""
+        numpy = ["import numpy as np"]
+        if self.module is not None and self.module.endswith(".py"):
+            top = [f"FILE = Path(__file__).parent / {_beside(Path(self.module), place)!r}"]
+            top.append("sys.path.insert(0, str(FILE.parent))")
+            made = f'target = runpy.run_path(str(FILE))["{self.function}"]'
+            return ["import runpy", "import sys", "from pathlib import Path", "", *numpy], top, made
+        if self.module is not None:
+            return (
+                ["import importlib", "", *numpy],
+                [],
+                f'target = importlib.import_module("{self.module}").{self.function}',
+            )
+        tensorflow = [*numpy, "import tensorflow as tf"]
+        if self.library is None:
+            return tensorflow, [], "ops = tf.raw_ops"
+        beside = f"Path(__file__).parent / {_beside(self.library, place)!r}"
+        top = [f'LIBRARY = os.environ.get("{VARIABLE}") or str({beside})']
+        return ["import os", "from pathlib import Path", "", *tensorflow], top, "ops = tf.load_op_library(LIBRARY)"
+
+
+def _beside(path: Path, place: Path) -> str:
+    return os.path.relpath(path.resolve(), place.parent.resolve())
+
+
+def text_of(op: str, recipe: Recipe, *, repeated: int, headline: str, source: Source, place: Path) -> str:
     """The file's text. Its lines are the same for any ``headline``, which a report that names them relies on."""
+    imports, top, made = source.lines(place)
     lines = [
         f'"""{_quoted(headline)}',
         "",
-        f"{_MARK}. The test passes once the op answers with a result or with an error that Python sees.",
+        f"{_MARK}. The test passes once the call ends with a result, or with an error that Python sees.",
         '"""',
         "",
-        *(("import os", "from pathlib import Path", "") if library is not None else ()),
-        "import numpy as np",
-        "import tensorflow as tf",
+        *imports,
         "",
+        *([*top, ""] if top else ()),
     ]
-    if library is not None:
-        beside = os.path.relpath(library.resolve(), place.parent.resolve())
-        lines.append(f'LIBRARY = os.environ.get("{VARIABLE}") or str(Path(__file__).parent / {beside!r})')
-        lines.append("")
-    loaded = "tf.load_op_library(LIBRARY)" if library is not None else "tf.raw_ops"
     indented = "        " if repeated == 1 else "            "
     lines += [
         "",
         f"def {test_name(op)}():",
-        f"    ops = {loaded}",
+        f"    {made}",
         _arguments(recipe),
         "    try:",
         *(() if repeated == 1 else (f"        for _ in range({repeated}):  # the damage shows later",)),
         f"{indented}{recipe.function}(**arguments)",
         "    except Exception as error:",
-        "        print(error)  # the op refuses it properly",
+        "        print(error)  # a proper refusal",
     ]
     return "\n".join(lines) + "\n"
 
 
 def _arguments(recipe: Recipe) -> str:
-    given = {name: value(one) for name, one in recipe.inputs.items()}
+    given = {name: value(one, arrays=recipe.arrays) for name, one in recipe.inputs.items()}
     given |= {name: literal(one) for name, one in recipe.attributes.items()}
     if not given:
         return "    arguments = {}"

@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import fnmatch
 import json
-import os
-import re
 from typing import Any
 
 from necropsy.fuzz.target import worker
-
-_WORDS = 300
-
-
-class RefusedError(Exception):
-    """The target cannot be called; ``what``: ``framework``, ``library`` or ``op``."""
-
-    def __init__(self, what: str, text: str) -> None:
-        self.what = what
-        super().__init__(text)
+from necropsy.fuzz.target.refused import RefusedError, last_line
 
 
 def loaded(target: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -37,7 +25,7 @@ def loaded(target: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         from tensorflow.python.client import pywrap_tf_session
         from tensorflow.python.framework import kernels, op_def_registry
     except Exception as error:
-        raise RefusedError("framework", _last_line(error)) from error
+        raise RefusedError("framework", last_line(error)) from error
     path = target.get("library")
     if path is not None:
         try:
@@ -45,7 +33,7 @@ def loaded(target: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
             listed = op_def_pb2.OpList()
             listed.ParseFromString(pywrap_tf_session.TF_GetOpList(pywrap_tf_session.TF_LoadLibrary(path)))
         except Exception as error:
-            raise RefusedError("library", _last_line(error)) from error
+            raise RefusedError("library", last_line(error)) from error
         names = [one.name for one in listed.op]
     else:
         module = tf.raw_ops
@@ -72,11 +60,3 @@ def _warm(np: Any, tf: Any) -> None:
     for dtype in (np.float32, np.int32, np.int64):
         tf.identity(tf.constant(np.ones((3,), dtype)))
     tf.constant(b"a")
-
-
-def _last_line(error: Exception) -> str:
-    lines = re.sub(r"\{\{.*?\}\} *| \[Op:\w+\]", "", str(error)).strip().splitlines()
-    text = lines[0] if lines else type(error).__name__
-    with contextlib.suppress(OSError):
-        text = text.replace(os.getcwd() + "/", "")
-    return text[:_WORDS]

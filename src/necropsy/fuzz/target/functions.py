@@ -1,0 +1,79 @@
+"""Loads a Python function as the target, and describes its parameters by their type hints."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import re
+import runpy
+import sys
+from typing import Any, Dict, Optional, Tuple
+
+from necropsy.fuzz.target import worker
+from necropsy.fuzz.target.refused import RefusedError, last_line
+
+_KINDS = (
+    ("ndarray", re.compile(r"ndarray|NDArray|ArrayLike")),
+    ("list(int)", re.compile(r"(?:[Ll]ist|[Ss]equence|[Ii]terable)\[int\]")),
+    ("list(float)", re.compile(r"(?:[Ll]ist|[Ss]equence|[Ii]terable)\[float\]")),
+    ("bytes", re.compile(r"\bbytes\b")),
+    ("string", re.compile(r"\bstr\b")),
+    ("bool", re.compile(r"\bbool\b")),
+    ("int", re.compile(r"\bint\b")),
+    ("float", re.compile(r"\bfloat\b")),
+)
+
+
+def loaded(target: Dict[str, Any]) -> Tuple[Dict[str, Any], Dict[str, Any]]:
+    """What the function takes, as JSON, and the names for calls of it.
+
+    Raises:
+        RefusedError: it cannot be loaded.
+
+    """
+    module, name = target["module"], target["function"]
+    sys.path.insert(0, target["folder"])
+    try:
+        if module.endswith(".py"):
+            sys.path.insert(0, os.path.dirname(module))
+            found = runpy.run_path(module)
+        else:
+            found = vars(importlib.import_module(module))
+    except ModuleNotFoundError as error:
+        raise RefusedError("module", last_line(error)) from error
+    except Exception as error:
+        raise RefusedError("framework", last_line(error)) from error
+    function = found.get(name)
+    if not callable(function):
+        raise RefusedError("module", "%s has no function %s" % (module, name))
+    names = worker.namespace(target=function)
+    try:
+        names["np"] = importlib.import_module("numpy")
+    except ImportError:
+        names["np"] = None
+    names["__refusals__"] = (Exception,)
+    return {"function": {"name": name, "parameters": _parameters(function), "numpy": names["np"] is not None}}, names
+
+
+def _parameters(function: Any) -> Any:
+    try:
+        found = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return None
+    return [
+        {
+            "name": one.name,
+            "kind": _kind(one.annotation),
+            "by_name": one.kind in {one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY},
+            "needed": one.default is one.empty and one.kind not in {one.VAR_POSITIONAL, one.VAR_KEYWORD},
+        }
+        for one in found
+    ]
+
+
+def _kind(annotation: Any) -> Optional[str]:
+    if annotation is inspect.Parameter.empty:
+        return None
+    text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "") + " " + str(annotation)
+    return next((kind for kind, pattern in _KINDS if pattern.search(text)), None)

@@ -1,0 +1,26 @@
+"""Why a target cannot be called."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+
+_WORDS = 300
+
+
+class RefusedError(Exception):
+    """The target cannot be called; ``what``: ``framework``, ``library``, ``op`` or ``module``."""
+
+    def __init__(self, what: str, text: str) -> None:
+        self.what = what
+        super().__init__(text)
+
+
+def last_line(error: Exception) -> str:
+    """The first line of what an error says, without the place in a graph and the current folder."""
+    lines = re.sub(r"\{\{.*?\}\} *| \[Op:\w+\]", "", str(error)).strip().splitlines()
+    text = lines[0] if lines else type(error).__name__
+    with contextlib.suppress(OSError):
+        text = text.replace(os.getcwd() + "/", "")
+    return text[:_WORDS]

@@ -1,0 +1,112 @@
+"""Fuzzes the annotated ops of tests/audit/corpus, bad and good, and prints what was found; by hand, for it takes hours.
+
+    python tests/fuzz/verify_fuzzing.py [--bad SECONDS] [--good SECONDS] [--build FOLDER] [NAME...]
+
+needs g++ and TensorFlow. A bad op whose comments say that it dies by a signal should have a finding, and a good op none.
+Each test that a finding wrote is run on the correct twin as well, where it must pass. The exit code is 1 if a good op has
+a finding, or if a test dies on a twin.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "audit"))
+
+from corpus_marks import AnnotatedOp, ops
+
+from necropsy.confirm.compiler import Builder
+from necropsy.errors import NecropsyError
+
+FLAGS = ("-O2", "-g1", "-DEIGEN_MPL2_ONLY")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--bad", type=float, default=30.0, help="seconds for each bad op")
+    parser.add_argument("--good", type=float, default=60.0, help="seconds for each good op")
+    parser.add_argument("--build", type=Path, default=Path(tempfile.gettempdir()) / "fuzzed_corpus")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="only files whose name has one of these in it")
+    arguments = parser.parse_args()
+    chosen = [op for op in ops() if not arguments.names or any(name in str(op.path) for name in arguments.names)]
+    wrong = found = dying = 0
+    for op in chosen:
+        budget = arguments.bad if op.bad else arguments.good
+        library = built(op.path, arguments.build)
+        if library is None or not budget:
+            print(f"{op.path.parent.name}/{op.path.name}: not built", flush=True)
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            document = fuzzed(library, budget, Path(folder))
+            told = ["no document"] if document is None else list(rows(document))
+            failed = failing_on_twin(op, document, arguments.build, Path(folder)) if document is not None else []
+        findings = document["fuzz"]["findings"] if document is not None else []
+        dying += op.ending == "dies"
+        found += op.ending == "dies" and bool(findings)
+        wrong += (bool(findings) and not op.bad) or bool(failed)
+        ending = f"{op.ending} {op.fields.get('dies', '')}".strip() or "correct"
+        print(f"{op.path.parent.name}/{op.path.stem} ({ending}): {'; '.join(told)}", flush=True)
+        for test in failed:
+            print(f"    dies on the twin: {test}", flush=True)
+    print(f"found: {found} of {dying} ops that die; {wrong} wrong")
+    return 1 if wrong else 0
+
+
+def built(source: Path, place: Path) -> Path | None:
+    try:
+        return Builder(source, Path(f"{source.stem}.so"), sys.executable, place).build(FLAGS)
+    except NecropsyError as error:
+        print(error, file=sys.stderr)
+        return None
+
+
+def fuzzed(library: Path, budget: float, folder: Path) -> dict[str, Any] | None:
+    words = ["necropsy", "fuzz", "--budget", str(budget), "--json", "found.json", str(library)]
+    subprocess.run([sys.executable, "-m", *words], cwd=folder, capture_output=True, check=False)
+    file = folder / "found.json"
+    document: dict[str, Any] | None = json.loads(file.read_bytes()) if file.exists() else None
+    return document
+
+
+def rows(document: dict[str, Any]) -> list[str]:
+    told = [
+        f"{one['name']} {one['executions']} calls, {one['accepted']} accepted, {one['deaths']} died, {one['slow']} slow"
+        for one in document["fuzz"]["targets"]
+    ]
+    told += [
+        f"{one['rule']} at call {one['first']['execution']}, {one['elements']} elements, "
+        f"{one['reproduced']['crashed']} of {one['reproduced']['runs']}"
+        for one in document["fuzz"]["findings"]
+    ]
+    return [*told, *(f"{one['rule']}: {one['reason']}" for one in document["not_tried"])] + [
+        f"gap: {one['part']}: {one['why'][:160]}" for one in document["gaps"]
+    ]
+
+
+def failing_on_twin(op: AnnotatedOp, document: dict[str, Any], place: Path, folder: Path) -> list[str]:
+    """The tests that do not pass on the correct op of the same name."""
+    twin = op.path.parent.parent / "good" / op.path.name
+    tests = [one["test"] for one in document["fuzz"]["findings"]]
+    if not op.bad or not twin.is_file() or not tests:
+        return []
+    library = built(twin, place)
+    if library is None:
+        return []
+    variables = {**os.environ, "NECROPSY_FUZZ_LIBRARY": str(library)}
+    failed = []
+    for test in tests:
+        words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test]
+        done = subprocess.run(words, cwd=folder, env=variables, capture_output=True, check=False)
+        failed += [test] if done.returncode else []
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())
