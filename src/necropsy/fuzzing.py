@@ -38,6 +38,8 @@ _RAW_OPS = "tf.raw_ops."
 _NEVER_ACCEPTED = 500
 """Calls of an op after which it is a gap that none was accepted."""
 _SHOWN_REFUSALS = 3
+_MOST_DIAGNOSED = 6
+"""Kinds of death of one op; one bug that damages the heap can have dozens."""
 
 Watch = Callable[[str], None]
 
@@ -270,8 +272,13 @@ def _campaigns(  # noqa: PLR0917 - one place calls it
 
 def _finish(campaign: Campaign, findings: Findings, interrupts: _Interrupts) -> None:
     """Diagnose what was found; after Ctrl-C without making it simpler first."""
-    suspects = list(campaign.suspects.values())
-    for suspect in suspects:
+    # Where the heap was found damaged, another death often shows who damaged it.
+    suspects = sorted(campaign.suspects.values(), key=lambda one: one.death.of_the_heap)
+    for suspect in suspects[_MOST_DIAGNOSED:]:
+        said = suspect.death.said or suspect.death.signature
+        why = f"{_MOST_DIAGNOSED} other kinds of death came before: {suspect.recipe.python[:300]}"
+        findings.gaps.append(Gap(part=f"{campaign.op.name}: {said} was not diagnosed", why=why))
+    for suspect in suspects[:_MOST_DIAGNOSED]:
         if interrupts.came:
             findings.most_runs = 0
         findings.engine.is_stopped = lambda: False

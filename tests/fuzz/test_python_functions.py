@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from necropsy import fuzzing
 from necropsy.errors import InputError, NecropsyError
 from necropsy.fuzz.definitions import python_function
 from necropsy.fuzz.engine import Engine, Limits, RefusedTargetError
@@ -168,6 +170,26 @@ def test_arrays(file: Path) -> None:
     assert [(each.name, each.type) for each in op.attributes] == [("weight", "float")]
     assert one.run([("target", "values=np.full([3], 2.0, np.float64), weight=0.5")])[0].kind == "accepted"
     one.close()
+
+
+@pytest.mark.slow
+def test_ctrl_c(file: Path, tmp_path: Path) -> None:
+    """What was found until then is diagnosed and written."""
+    sent = False
+
+    def watch(text: str) -> None:
+        nonlocal sent
+        if "1 kind of death" in text and not sent:
+            sent = True
+            os.kill(os.getpid(), signal.SIGINT)
+
+    options = fuzzing.Options(budget_s=300, tests=tmp_path / "tests")
+    document, interrupt = fuzzing.fuzzed(f"{file}:length", options, watch)
+    assert isinstance(interrupt, KeyboardInterrupt)
+    assert not document.complete
+    assert document.fuzz is not None
+    assert len(document.fuzz.findings) == 1
+    assert [one.name for one in (tmp_path / "tests").iterdir()] == ["test_length.py"]
 
 
 @pytest.mark.slow

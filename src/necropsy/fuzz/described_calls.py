@@ -24,9 +24,14 @@ def described(target: str, recipe: Recipe, repeated: int) -> FuzzCall:
             for name, one in recipe.inputs.items()
         },
         attributes=dict(recipe.attributes),
-        python=recipe.python[:_LONGEST_CALL],
+        python=shown(target, recipe)[:_LONGEST_CALL],
         repeated=repeated,
     )
+
+
+def shown(target: str, recipe: Recipe) -> str:
+    """The call as one expression, with the name of a Python function as its file has it."""
+    return f"{target}({recipe.call[1]})" if recipe.arrays else recipe.python
 
 
 def _tensor(one: Tensor) -> FuzzTensor:

@@ -15,7 +15,7 @@ from necropsy.fuzz import plain_run, test_writer
 from necropsy.fuzz.campaign import Suspect
 from necropsy.fuzz.cheap_signature import Death
 from necropsy.fuzz.definitions import OpDefinition
-from necropsy.fuzz.described_calls import described
+from necropsy.fuzz.described_calls import described, shown
 from necropsy.fuzz.engine import Ended, Engine
 from necropsy.fuzz.function_names import without_types
 from necropsy.fuzz.recipes import Recipe
@@ -25,6 +25,7 @@ from necropsy.model import Diagnosis, Evidence, FuzzFinding, FuzzFirst, Gap, Rep
 REPEATED = 30
 """Calls in one process for a death that comes later than the damage."""
 _RUNS = 5
+_DAMAGE = frozenset({"heap-corruption", "heap-buffer-overflow", "double-free", "use-after-free", "invalid-write"})
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,8 @@ class Findings:
 
     def add(self, op: OpDefinition, suspect: Suspect) -> None:
         """Turn a death into a finding, or into another time of one; a gap says where neither was possible."""
+        if suspect.death.of_the_heap and self._counted(op, suspect):
+            return
         limits = self.engine.limits
         if suspect.asks_for_memory:
             self.engine.limit_data(None)
@@ -75,6 +78,14 @@ class Findings:
             crashed = sum(one.kind in {"died", "hungry"} for one in runs)
         self.watch(f"{op.name}: diagnosing {alone.death.signature}")
         self._diagnose(op, suspect, recipe, alone, Reproduced(runs=_RUNS, crashed=crashed))
+
+    def _counted(self, op: OpDefinition, suspect: Suspect) -> bool:
+        """A damaged heap dies in many ways: count it to a finding on the same op that damages it."""
+        for at, one in enumerate(self.found):
+            if one.call.target == op.name and one.rule in _DAMAGE:
+                self.found[at] = msgspec.structs.replace(one, times=one.times + suspect.times)
+                return True
+        return False
 
     # ------------------------------------------------------------ alone, and simpler
 
@@ -176,7 +187,9 @@ class Findings:
         fields["culprit"] = verdict.culprit if op.is_python else _of_op(verdict, op)
         fields["evidence"] = (
             *verdict.evidence,
-            Evidence(claim="this call ends the process", seen=recipe.python[:2000], where="a run in plain Python"),
+            Evidence(
+                claim="this call ends the process", seen=shown(op.name, recipe)[:2000], where="a run in plain Python"
+            ),
         )
         with contextlib.suppress(ValueError):
             place = place.resolve().relative_to(Path.cwd())
@@ -194,7 +207,7 @@ class Findings:
     def _gap(self, op: OpDefinition, suspect: Suspect, why: str) -> None:
         said = f" ({suspect.death.said})" if suspect.death.said else ""
         died = f"a death by {suspect.death.signal or suspect.death.signature}{said} at call {suspect.execution:,}"
-        self.gaps.append(Gap(part=f"{op.name}: {died}", why=f"the call {why}: {suspect.recipe.python[:300]}"))
+        self.gaps.append(Gap(part=f"{op.name}: {died}", why=f"the call {why}: {shown(op.name, suspect.recipe)[:300]}"))
 
 
 def _is_native(report: Report) -> bool:
