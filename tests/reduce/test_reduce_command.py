@@ -372,7 +372,7 @@ def test_a_workspace_is_put_in_order_again() -> None:
 
 
 def test_a_large_folder_is_linked_where_it_is_not_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("necropsy.reduce.workspace._MOST_BYTES", 10)
+    monkeypatch.setattr(sys.modules[Workspace.__module__], "_MOST_BYTES", 10)
     for name in ("a.bin", "b.bin", "c.py"):
         (tmp_path / name).write_bytes(b"x" * 20)
     workspace = Workspace()
