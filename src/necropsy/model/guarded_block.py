@@ -8,7 +8,7 @@ from necropsy.model.base import Address, Noun
 from necropsy.model.stacks import Frame
 
 Misuse = Literal[
-    "after-end", "before-begin", "freed", "freed-twice", "freed-inside", "overwritten-after", "overwritten-before"
+    "after-end", "before-start", "freed", "freed-twice", "freed-inside", "overwritten-after", "overwritten-before"
 ]
 """An access past the end or before the begin, or to a freed block; a second free, or that of an address inside a block;
 bytes around a block that were found overwritten when it was freed."""

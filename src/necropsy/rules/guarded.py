@@ -47,12 +47,12 @@ def evidence_of(block: GuardedBlock) -> Found:
 
 _CLAIMS: dict[Misuse, str] = {
     "after-end": "the access was past the end of a block",
-    "before-begin": "the access was before the begin of a block",
+    "before-start": "the access was before the start of a block",
     "freed": "the access was to a block that had been freed",
     "freed-twice": "the block had been freed already",
-    "freed-inside": "what was freed is not the begin of a block",
+    "freed-inside": "what was freed is not the start of a block",
     "overwritten-after": "bytes past the end of a block were overwritten; seen when it was freed",
-    "overwritten-before": "bytes before the begin of a block were overwritten; seen when it was freed",
+    "overwritten-before": "bytes before the start of a block were overwritten; seen when it was freed",
 }
 
 
@@ -62,7 +62,7 @@ def _seen(block: GuardedBlock) -> str:
         return f"byte {block.offset:,} of {what}"
     if block.distance is None:
         return what
-    side = "past the end" if block.misuse in {"after-end", "overwritten-after"} else "before the begin"
+    side = "past the end" if block.misuse in {"after-end", "overwritten-after"} else "before the start"
     count = f"{block.overwritten:,} bytes, " if block.overwritten is not None else ""
     return f"{count}{_distance(block.distance)} {side} of {what}"
 
@@ -73,7 +73,7 @@ def _distance(distance: int) -> str:
 
 def side_of(block: GuardedBlock, culprit: Culprit | None = None) -> str:
     """As the end of a sentence whose subject is ``culprit``: which memory was accessed instead of the block."""
-    side = "past the end" if block.misuse in {"after-end", "overwritten-after"} else "before the begin"
+    side = "past the end" if block.misuse in {"after-end", "overwritten-after"} else "before the start"
     which = f"{_distance(block.distance or 0)} {side}"
     allocator = _shown(block.allocated)
     if allocator is not None and culprit is not None and culprit.function == allocator.function:

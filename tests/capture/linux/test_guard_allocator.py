@@ -41,9 +41,9 @@ def test_the_first_access_beyond_a_block_is_fatal(program: Path, verb: str) -> N
     ("verb", "words"),
     [
         ("filler", "2 bytes after the end of the block of 100 bytes at 0x.* were overwritten before it was freed"),
-        ("filler-before", "2 bytes before the begin of the block of 100 bytes at 0x.* were overwritten before .*"),
+        ("filler-before", "2 bytes before the start of the block of 100 bytes at 0x.* were overwritten before .*"),
         ("freed-twice", "the block of 128 bytes at 0x.* was freed twice"),
-        ("inside", "free of 0x.*, which is not the begin of a block"),
+        ("inside", "free of 0x.*, which is not the start of a block"),
     ],
 )
 def test_what_free_finds_is_told_in_one_line(program: Path, verb: str, words: str) -> None:

@@ -55,7 +55,7 @@ def functions(frames: tuple[Frame, ...] | None) -> list[str | None]:
         (["after"], ("after-end", 128, 0), "`fill_rows` wrote directly past the end of a block of 128 bytes that `make_buffer` had allocated."),
         (["after-far", "100"], ("after-end", 128, 100), "`fill_rows` wrote 100 bytes past the end of a block of 128 bytes"),
         (["read-after"], ("after-end", 128, 0), "`sum_rows` read directly past the end of a block of 128 bytes"),
-        (["before"], ("before-begin", 4096, 0), "`fill_rows` wrote directly before the begin of a block of 4 KiB"),
+        (["before"], ("before-start", 4096, 0), "`fill_rows` wrote directly before the start of a block of 4 KiB"),
         (["thread"], ("after-end", 256, 0), "`fill_rows` wrote directly past the end of a block of 256 bytes"),
     ],
 )  # fmt: skip

@@ -65,7 +65,7 @@ def _match(crash: Crash) -> Finding | None:
 
 def _by_guard(crash: Crash) -> Finding | None:
     """The guard allocator has a record of the block beside which the access was."""
-    accessed = guarded_block(crash, "after-end", "before-begin")
+    accessed = guarded_block(crash, "after-end", "before-start")
     damaged = guarded_block(crash, "overwritten-after", "overwritten-before")
     if accessed is not None:
         culprit = culprit_of(crash)

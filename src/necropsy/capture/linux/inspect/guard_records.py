@@ -164,7 +164,7 @@ def _of_fault(records: Records, crash: Crash, fault: Fault) -> tuple[_Record, Gu
         return record, _noun(record, "freed", offset=inside, pointer=pointer)
     if not beyond:
         return None  # in use, and may be used: another reason
-    misuse: Misuse = "after-end" if inside > 0 else "before-begin"
+    misuse: Misuse = "after-end" if inside > 0 else "before-start"
     return record, _noun(record, misuse, distance=beyond - 1, offset=inside, pointer=pointer)
 
 

@@ -40,7 +40,7 @@ void complain(enum complaint_kind kind, const struct record *record, const void 
     add_text(&line, "necropsy guard: ");
     if (kind == OVERWRITTEN_AFTER || kind == OVERWRITTEN_BEFORE) {
         add_number(&line, bytes, 10);
-        add_text(&line, kind == OVERWRITTEN_AFTER ? " bytes after the end of " : " bytes before the begin of ");
+        add_text(&line, kind == OVERWRITTEN_AFTER ? " bytes after the end of " : " bytes before the start of ");
         add_block(&line, record);
         add_text(&line, " were overwritten before it was freed\n");
     } else if (kind == FREED_TWICE) {
@@ -49,7 +49,7 @@ void complain(enum complaint_kind kind, const struct record *record, const void 
     } else {
         add_text(&line, "free of ");
         add_number(&line, (uint64_t)address, 16);
-        add_text(&line, ", which is not the begin of a block\n");
+        add_text(&line, ", which is not the start of a block\n");
     }
     guard.complaint.thread = (uint64_t)call1(SYS_gettid, 0);
     guard.complaint.record = (uint64_t)record;
