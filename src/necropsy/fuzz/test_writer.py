@@ -12,6 +12,7 @@ from necropsy.fuzz.recipes import Recipe, literal, value
 VARIABLE = "NECROPSY_FUZZ_LIBRARY"
 _MARK = "Found by necropsy fuzz"
 _LONGEST = 150
+_NUMPY = "import numpy as np"
 _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
@@ -49,7 +50,7 @@ class Source:
 
     def lines(self, place: Path) -> tuple[list[str], list[str], str]:
         """The imports, the lines at the top, and the line that makes what a call names."""
-        numpy = ["import numpy as np"]
+        numpy = [_NUMPY]
         if self.module is not None and self.module.endswith(".py"):
             top = [f"FILE = Path(__file__).parent / {_beside(Path(self.module), place)!r}"]
             top.append("sys.path.insert(0, str(FILE.parent))")
@@ -76,6 +77,8 @@ def _beside(path: Path, place: Path) -> str:
 def text_of(op: str, recipe: Recipe, *, repeated: int, headline: str, source: Source, place: Path) -> str:
     """The file's text. Its lines are the same for any ``headline``, which a report that names them relies on."""
     imports, top, made = source.lines(place)
+    if "np." not in _arguments(recipe):
+        imports = [one for one in imports if one not in {_NUMPY, ""}]
     lines = [
         f'"""{_quoted(headline)}',
         "",

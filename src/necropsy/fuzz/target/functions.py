@@ -10,8 +10,7 @@ import runpy
 import sys
 from typing import Any, Dict, Optional, Tuple
 
-from necropsy.fuzz.target import worker
-from necropsy.fuzz.target.refused import RefusedError, last_line
+from necropsy.fuzz.target.loading import RefusedError, last_line, namespace
 
 _KINDS = (
     ("ndarray", re.compile(r"ndarray|NDArray|ArrayLike")),
@@ -47,7 +46,7 @@ def loaded(target: Dict[str, Any]) -> Tuple[Dict[str, Any], Dict[str, Any]]:
     function = found.get(name)
     if not callable(function):
         raise RefusedError("module", "%s has no function %s" % (module, name))
-    names = worker.namespace(target=function)
+    names = namespace(target=function)
     try:
         names["np"] = importlib.import_module("numpy")
     except ImportError:

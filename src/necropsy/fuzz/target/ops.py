@@ -6,8 +6,7 @@ import fnmatch
 import json
 from typing import Any
 
-from necropsy.fuzz.target import worker
-from necropsy.fuzz.target.refused import RefusedError, last_line
+from necropsy.fuzz.target.loading import RefusedError, last_line, namespace
 
 
 def loaded(target: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -49,7 +48,7 @@ def loaded(target: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         offered.append(json.loads(json.dumps(described)))
     if not offered:
         raise RefusedError("op", "it registers no op" if path else "TensorFlow has no such op: %s" % target["pattern"])
-    found = worker.namespace(np=np, tf=tf, ops=module)
+    found = namespace(np=np, tf=tf, ops=module)
     found["__refusals__"] = (tf.errors.OpError,)
     found["__warm__"] = lambda: _warm(np, tf)
     return {"ops": offered, "version": tf.__version__}, found

@@ -26,13 +26,13 @@ def main(options: dict[str, Any]) -> int:
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     nowhere = os.open(os.devnull, os.O_RDWR)
     os.dup2(nowhere, 1)
-    from necropsy.fuzz.target import functions, ops, refused, wait, worker
+    from necropsy.fuzz.target import functions, loading, ops, wait, worker
 
     for name in [one for one in sys.modules if one.split(".")[0] == "necropsy"]:
         del sys.modules[name]  # a target may import the real one
     try:
         offered, names = (functions if "function" in options["target"] else ops).loaded(options["target"])
-    except refused.RefusedError as error:
+    except loading.RefusedError as error:
         say(out, {"refused": str(error), "what": error.what})
         return 0
     say(out, {"offered": offered, "python": sys.version.split()[0]})

@@ -12,7 +12,7 @@ import platform
 import re
 import signal
 import struct
-from typing import Any
+from typing import Any, List, Tuple
 
 _CONT, _GETSIGINFO, _GETREGSET, _SEIZE = 7, 0x4202, 0x4204, 0x4206
 _TRACE_CLONE = 1 << 3
@@ -94,7 +94,7 @@ def _look(pid: int, tid: int, wanted: str | None) -> dict[str, Any]:
     return {"place": _place(pid, pc, sp, mapped, wanted), "stack": left_stack}
 
 
-Mapped = list[tuple[int, int, int, str, bool]]
+Mapped = List[Tuple[int, int, int, str, bool]]
 
 
 def _mapped(pid: int) -> Mapped:

@@ -8,7 +8,6 @@ message) and ``log`` (stdout and stderr).
 
 from __future__ import annotations
 
-import builtins
 import hashlib
 import json
 import mmap
@@ -133,8 +132,3 @@ def _restrict(log: int, limits: dict[str, Any]) -> None:
             continue
         hard = resource.getrlimit(kind)[1]
         resource.setrlimit(kind, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
-
-
-def namespace(**names: Any) -> dict[str, Any]:
-    """The names that calls are made of."""
-    return {"__builtins__": builtins, **names}

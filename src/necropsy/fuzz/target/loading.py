@@ -1,10 +1,12 @@
-"""Why a target cannot be called."""
+"""What the kinds of targets share when they are loaded: the names for calls, and why a target cannot be called."""
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import os
 import re
+from typing import Any
 
 _WORDS = 300
 
@@ -24,3 +26,8 @@ def last_line(error: Exception) -> str:
     with contextlib.suppress(OSError):
         text = text.replace(os.getcwd() + "/", "")
     return text[:_WORDS]
+
+
+def namespace(**names: Any) -> dict[str, Any]:
+    """The names that calls are made of."""
+    return {"__builtins__": builtins, **names}
