@@ -50,7 +50,7 @@ SIGNATURES = {
     "run": "(command: 'Sequence[str | os.PathLike[str]]', *, timeout: 'float | None' = None, check: 'bool' = False, "
     "cwd: 'str | os.PathLike[str] | None' = None, env: 'Mapping[str, str] | None' = None, "
     "input: 'bytes | None' = None, capture_output: 'bool' = False, log: 'LogMode' = 'auto', "
-    "python_locals: 'bool' = False, reports: 'str | os.PathLike[str] | None' = None) -> 'RunResult'",
+    "python_locals: 'bool' = False, guard: 'bool' = False, reports: 'str | os.PathLike[str] | None' = None) -> 'RunResult'",
 }
 """Others build on them: add, but do not rename, reorder or remove."""
 
