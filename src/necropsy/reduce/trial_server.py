@@ -85,10 +85,11 @@ def trial(request: "dict[str, Any]") -> "dict[str, Any]":
             watched.look(now)
             timed_out = now > deadline + (EXAMINED_S if watched.is_examined else 0) or watched.exceeds(request)
             if timed_out:
-                kill(pid)
+                for other in processes_of(pid)[0]:
+                    kill(other, os.kill)
         time.sleep(wait)
         wait = min(0.005, wait * 1.5)
-    kill(pid)
+    kill(pid, os.killpg)
     busy = usage.ru_utime + usage.ru_stime
     return {"pid": pid, "status": status, "timed_out": timed_out, "busy": busy, "idle": watched.longest}
 
@@ -129,6 +130,19 @@ class Watched:
 
 def activity(root: int) -> "tuple[set[str], float]":
     """The states of all threads of a process, its session and its descendants, and the seconds that these have run."""
+    own, all_fields = processes_of(root)
+    states, ticks = set(), 0  # type: set[str], int
+    for pid in own & set(all_fields):
+        ticks += sum(int(field) for field in all_fields[pid][11:15])
+        try:
+            states.update(fields_of("%d/task/%s" % (pid, thread))[0] for thread in os.listdir("/proc/%d/task" % pid))
+        except OSError:
+            pass
+    return states, ticks * TICK_S
+
+
+def processes_of(root: int) -> "tuple[set[int], dict[int, list[str]]]":
+    """A process, its session and its descendants; and what /proc says of every process."""
     all_fields = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -141,14 +155,7 @@ def activity(root: int) -> "tuple[set[str], float]":
     while len(own) > before:
         before = len(own)
         own.update(pid for pid, fields in all_fields.items() if int(fields[1]) in own or int(fields[3]) == root)
-    states, ticks = set(), 0  # type: set[str], int
-    for pid in own & set(all_fields):
-        ticks += sum(int(field) for field in all_fields[pid][11:15])
-        try:
-            states.update(fields_of("%d/task/%s" % (pid, thread))[0] for thread in os.listdir("/proc/%d/task" % pid))
-        except OSError:
-            pass
-    return states, ticks * TICK_S
+    return own, all_fields
 
 
 def fields_of(process: str) -> "list[str]":
@@ -353,10 +360,10 @@ def special(value: "Any") -> "str | None":
     return None
 
 
-def kill(group: int) -> None:
-    """End what is left of a trial."""
+def kill(number: int, by: "Callable[[int, int], None]") -> None:
+    """End a process or a group of a trial, if it is there."""
     try:
-        os.killpg(group, signal.SIGKILL)
+        by(number, signal.SIGKILL)
     except OSError:
         pass
 
