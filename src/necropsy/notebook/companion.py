@@ -119,11 +119,12 @@ class Companion:
             self.replaced.set()
 
     def _tell(self, text: str, log: cell_log.CellLog) -> None:
+        # First: whoever sees it in the notebook, and looks there, finds it.
+        with contextlib.suppress(OSError):
+            os.write(2, f"\n{text}\n".encode(errors="backslashreplace"))
         shown = self._show_at_once(text, log.running)
         with contextlib.suppress(OSError):
             kept_death.keep(self.connection_file, text, shown=shown)
-        with contextlib.suppress(OSError):
-            os.write(2, f"\n{text}\n".encode(errors="backslashreplace"))
         # Read at the start: Jupyter writes the next kernel's address into the file before it starts it.
         connection = self.connection or _connection(self.connection_file)
         if shown or connection is None or log.running is None:
