@@ -133,7 +133,7 @@ def _signals(_ctx: click.Context, _param: click.Parameter, names: tuple[str, ...
 @click.option(
     "--guard",
     is_flag=True,
-    help="Linux: put buffers against pages that may not be used, so that an access beyond one dies where it is made.",
+    help="Linux: an access beyond a buffer crashes where it is made.",
 )
 @click.option("--always", is_flag=True, help="Report on healthy runs too: how much of its stack each thread used.")
 @click.option(
