@@ -196,14 +196,14 @@ def by_pysource(subject: Subject, folder: Path, wanted: Death, seconds: float) -
 TEST = """
 import json, os, subprocess, sys, tempfile
 with tempfile.TemporaryDirectory() as folder:
-    subprocess.run(["cp", "-r", {work!r}, folder + "/work"], check=True)
-    with open(sys.argv[1] if sys.argv[1:] else 0, "rb") as file, open(folder + "/work/" + {script!r}, "wb") as into:
+    subprocess.run(["cp", "-r", {work!r}, os.path.join(folder, "copy")], check=True)
+    with open(sys.argv[1] if sys.argv[1:] else 0, "rb") as file, open(os.path.join(folder, "copy", {script!r}), "wb") as into:
         into.write(file.read())
-    words = [{python!r}, "-m", "necropsy", "run", "--quiet", "--timeout", "10", "--json", folder + "/r.json", "--"]
-    subprocess.run(words + {words!r}, cwd=folder + "/work", capture_output=True)
+    words = [{python!r}, "-m", "necropsy", "run", "--quiet", "--timeout", "10", "--json", os.path.join(folder, "r.json"), "--"]
+    subprocess.run(words + {words!r}, cwd=os.path.join(folder, "copy"), capture_output=True)
     with open({counter!r}, "a") as file:
         file.write(".")
-    with open(folder + "/r.json") as file:
+    with open(os.path.join(folder, "r.json")) as file:
         reports = json.load(file)["reports"]
     sys.exit(not (reports and reports[0]["signature"] == {signature!r}))
 """

@@ -128,7 +128,7 @@ class _Interrupts:
 
     def __init__(self) -> None:
         self.came = False
-        self._before: object = None
+        self._before: Callable[[int, FrameType | None], object] | int | None = None
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
@@ -137,7 +137,7 @@ class _Interrupts:
 
     def __exit__(self, *_: object) -> None:
         if self._before is not None:
-            signal.signal(signal.SIGINT, self._before)  # type: ignore[arg-type]
+            signal.signal(signal.SIGINT, self._before)
 
     def _come(self, _number: int, _frame: FrameType | None) -> None:
         if self.came:

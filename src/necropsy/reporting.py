@@ -76,7 +76,7 @@ def report(request: ReportRequest, ended: RunRecord) -> None:
         say(f"necropsy: the time limit of {request.timeout:g} s passed; the program was stopped")
     told = (bool(shown.reports) or request.always) and request.out is None and not request.quiet
     short = told and request.form == "text" and not request.full
-    # What a test suite kills on purpose, and ends well, is told in one line.
+    # A child that a test suite kills on purpose, and survives, is reported in one line.
     children = brief.children(shown) if short and not request.always else None
     if told and children is None:
         _print(request, shown, written, short=short)

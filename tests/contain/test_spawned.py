@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -65,10 +65,10 @@ def test_the_log_of_a_failed_check_and_an_exit_code() -> None:
 
 
 @pytest.mark.parametrize("job", [jobs.busy_in_python, jobs.busy_in_c])
-def test_a_call_that_takes_too_long_says_which_line_it_was_at(job: object) -> None:
+def test_a_call_that_takes_too_long_says_which_line_it_was_at(job: Callable[[], object]) -> None:
     name = getattr(job, "__name__", "")
     with pytest.raises(TimedOut, match=f"{name} did not return within 2 s; it was in {name}, ") as caught:
-        contain(job, timeout=2)()  # type: ignore[arg-type]
+        contain(job, timeout=2)()
     assert [frame["function"] for frame in caught.value.python] == [name]
 
 

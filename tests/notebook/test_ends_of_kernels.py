@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("ipykernel", reason="the kernels that these tests start")
-if sys.platform != "linux":
-    pytest.skip("kernels are watched on Linux only", allow_module_level=True)
 
 from necropsy.notebook import kept_death, kernelspecs
 from notebook_kernels import processes_below, started
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="kernels are watched on Linux only")
 
 COMPANION = "necropsy-note"
 SERVER = """

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 import pytest
 
 pytest.importorskip("ipykernel", reason="the kernels that these tests start")
-if sys.platform != "linux":
-    pytest.skip("a cell in a process of its own needs fork", allow_module_level=True)
 
 from notebook_kernels import Kernel, started
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a cell in a process of its own needs fork")
 
 
 @pytest.fixture(scope="module")

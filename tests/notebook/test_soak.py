@@ -15,11 +15,11 @@ from typing import NamedTuple
 import pytest
 
 pytest.importorskip("ipykernel", reason="the kernels that this test starts")
-if sys.platform != "linux":
-    pytest.skip("kernels are watched on Linux only", allow_module_level=True)
 
 from necropsy.notebook import kernelspecs
 from notebook_kernels import Kernel, processes_below, started
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="kernels are watched on Linux only")
 
 DEATHS = int(os.environ.get("NECROPSY_SOAK", "3"))
 PROCESSES = 4

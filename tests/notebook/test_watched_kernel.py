@@ -10,14 +10,15 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("ipykernel", reason="the kernels that these tests start")
-if sys.platform != "linux":
-    pytest.skip("kernels are watched on Linux only", allow_module_level=True)
 
+from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 from nbclient import NotebookClient
 from nbclient.exceptions import DeadKernelError
 
 from necropsy.notebook import kept_death, kernelspecs
 from notebook_kernels import Kernel, started
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="kernels are watched on Linux only")
 
 CRASH = "import ctypes\nctypes.string_at(0)"
 
@@ -66,7 +67,8 @@ def restart(kernel: Kernel) -> None:
 
 
 def test_it_is_the_process_that_jupyter_started(kernel: Kernel) -> None:
-    process = kernel.manager.provisioner.pid  # type: ignore[union-attr] # it runs
+    assert isinstance(kernel.manager.provisioner, LocalProvisioner)
+    process = kernel.manager.provisioner.pid
     assert kernel.run("import os; os.getpid(), os.getppid()").shown == [f"({process}, {os.getpid()})"]
     assert kernel.run("sorted(name for name in globals() if 'necropsy' in name.lower())").shown == ["[]"]
     assert kernel.run("[name for name in os.environ if name == 'NECROPSY_NOTEBOOK']").shown == ["[]"]
@@ -172,7 +174,7 @@ def test_nbclient_has_it_on_stderr(environment: dict[str, str], tmp_path: Path) 
     """It may notice the death before the report comes to the cell, and stops listening then."""
     import nbformat
 
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(CRASH)])  # type: ignore[no-untyped-call] # nbformat's
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(CRASH)])  # type: ignore[no-untyped-call] # nbformat has no types
     said = tmp_path / "stderr"
     with said.open("wb") as stderr, pytest.raises(DeadKernelError):
         NotebookClient(notebook, kernel_name="watched", timeout=60).execute(stderr=stderr)

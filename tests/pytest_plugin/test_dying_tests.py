@@ -10,6 +10,7 @@ import pytest
 
 from inner_pytest import CRASH, Outcome, run, write
 
+# Its skips and expected failures are test material: the plugin must leave their outcomes as they are.
 SUITE = f"""
 import warnings
 {CRASH}

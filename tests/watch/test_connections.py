@@ -13,8 +13,7 @@ import pytest
 
 from necropsy.watch import asking, client
 
-if sys.platform != "linux":
-    pytest.skip("processes are watched on Linux only", allow_module_level=True)
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="connections outlive a process on Linux only")
 
 SERVER = """
 import ctypes, socket, necropsy

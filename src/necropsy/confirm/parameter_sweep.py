@@ -139,7 +139,7 @@ _AGREES = 0.1
 
 
 def _filled(measures: Mapping[str, float], number: int) -> str | None:
-    """If a recursion fills the stack with ``number``: so many levels of so many bytes.
+    """If a recursion fills the stack with ``number``: the number of levels, and the bytes of each.
 
     One step of the number may not be one level: a compiler may merge two, and an image has the square of its side.
     """

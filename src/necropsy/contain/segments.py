@@ -19,7 +19,7 @@ _DATA = mmap.PAGESIZE
 _ALIGNED = 64
 _KEPT = 8
 _KEPT_BYTES = 1 << 29
-"""Up to so many segments, and bytes of them, are kept to be used again."""
+"""How many segments, and how many bytes of them, are kept for reuse."""
 _FREE, _USED = b"\0", b"\1"
 _MAP_FIXED = 0x10
 

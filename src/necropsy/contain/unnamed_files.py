@@ -46,7 +46,7 @@ class UnnamedFile:
         return os.fstat(self._own).st_size if self._own >= 0 else 0
 
     def read(self, size: int, place: int) -> bytes:
-        """So many bytes from there on, if there are as many."""
+        """Up to this many bytes from there on."""
         if self._own < 0:
             return b""
         if sys.platform == "win32":
@@ -55,7 +55,7 @@ class UnnamedFile:
         return os.pread(self._own, size, place)
 
     def empty(self) -> None:
-        """What is written from now on stands at its beginning."""
+        """What is written from now on begins at offset 0."""
         if self._own >= 0:
             os.ftruncate(self._own, 0)
 

@@ -253,7 +253,7 @@ def joined(head: Thread, tail: Thread) -> Thread:
 
 
 def by_stack(registers: Mapping[str, int], address: int | None) -> Stack | None:
-    """Stack of a thread that faulted on ``address``: used up where that lies beside the stack pointer."""
+    """Stack of a thread that faulted on ``address``: used up if that is near the stack pointer."""
     pointer = next((registers[name] for name in ("rsp", "sp", "esp") if name in registers), None)
     if pointer is None:
         return None

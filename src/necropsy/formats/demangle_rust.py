@@ -179,7 +179,7 @@ class _Reader:
         self.at = found.end()
 
     def _back(self, read: Callable[[], Part]) -> Part:
-        """A back reference: what stands at an earlier place of the symbol."""
+        """A back reference: the text at an earlier place of the symbol."""
         place = self._number()
         if place >= self.at - 1:
             raise ValueError(self.text)

@@ -30,7 +30,7 @@ _USUAL_FORM = bytes([1, 0x1B, 0x03, 0x3B])
 _SIZE = struct.Struct("<I")
 _UNDEFINED, _SAME = Rule("undefined"), Rule("same")
 _Rule = int | Rule
-"""Where a register lies: an offset from the CFA in bytes, or what is not so simple."""
+"""Where a register is saved: an offset from the CFA in bytes, or a more complicated rule."""
 
 
 @dataclass(frozen=True, eq=False)

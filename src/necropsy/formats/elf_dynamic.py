@@ -229,7 +229,7 @@ def has(elf: ElfFile, name: str) -> bool:
 
 # ``/etc/ld.so.cache``: where the loader looks for libraries by name. Bytes to values.
 #
-# Layout from glibc's ``sysdeps/generic/dl-cache.h`` (``cache_file_new``), which may stand behind the old format.
+# Layout from glibc's ``sysdeps/generic/dl-cache.h`` (``cache_file_new``), which may follow the old format.
 _MAGIC = b"glibc-ld.so.cache1.1"
 _ENTRY = struct.Struct("<iIIIQ")
 _ELF_LIBC6 = 3

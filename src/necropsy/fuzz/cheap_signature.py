@@ -48,7 +48,7 @@ class Death:
 
 
 def death(answer: Mapping[str, Any], log: str) -> Death:
-    """The death that the fork server and the end of the log tell of."""
+    """The death, from what the fork server saw and from the end of the log."""
     number, place = answer.get("signal"), answer.get("place")
     name = signal_name(number) if number else None
     if name is None:

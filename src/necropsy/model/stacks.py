@@ -83,7 +83,7 @@ class Stack(Noun, frozen=True, kw_only=True):
     """A thread's stack: ``[low, high)``; ``size`` is what it may grow to, ``used`` what lay below ``high`` at the end.
 
     ``size``, ``used`` and ``guard`` are in bytes. For the main thread ``size`` is the soft RLIMIT_STACK, for others the
-    mapping. ``guard_hit``: the fault address lies below ``low`` and within reach of this stack, so it was exhausted.
+    mapping. ``guard_hit``: the fault address is below ``low`` and within reach of this stack, so it was exhausted.
     """
 
     low: Address | None = None

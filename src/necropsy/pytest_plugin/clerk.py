@@ -38,7 +38,7 @@ class Clerk:
                     from necropsy.pytest_plugin import description
 
                     told = description.of_death(pid, folder)
-                except Exception as error:  # noqa: BLE001 - the death is told of without it
+                except Exception as error:  # noqa: BLE001 - the death is reported without it
                     told = {"gap": f"the report: {type(error).__name__}: {error}"}
                 send(self._theirs, (number, told))
         except EOFError:

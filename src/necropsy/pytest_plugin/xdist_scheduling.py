@@ -78,7 +78,7 @@ class _ByScope:
             self._assign_work_unit(node)
 
     def schedule(self) -> None:
-        """Hand out work; a worker that will get no more is told so, or it would not run its last test."""
+        """Hand out work; a worker with none left gets a message, or it would not run its last test."""
         super().schedule()  # type: ignore[misc] # as above
         if not self.workqueue:
             for node in self.nodes:

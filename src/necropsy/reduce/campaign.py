@@ -32,7 +32,7 @@ _LEAST_IDLE_S = 1.0
 _TIMES_AS_IDLE = 3
 _TIMES_AS_LONG = 5
 _ALWAYS = 3
-"""So many deaths in as many runs: it dies always."""
+"""After this many deaths in as many runs, it counts as one that always dies."""
 _ENOUGH_DEATHS = 5
 _MOST_RATE_RUNS = 60
 _AGAIN = 3
@@ -234,7 +234,7 @@ class Campaign:
             if opened:
                 unused = [path for path in self._current.files if path not in opened and path not in executed]
                 yield "files that were not opened", drop_unused(unused)
-                # What lies in the folder beside the program is not what it is reduced from.
+                # Other files in the folder are not part of what is reduced.
                 self.result.original = self.original.without_files(self.original.files.keys() - self._current.files)
             if executed:
                 self.workspace.keep_links(opened)

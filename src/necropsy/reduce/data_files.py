@@ -10,7 +10,7 @@ from typing import Any
 from necropsy.reduce.program import Program, Steps, from_the_end, in_parts, search
 
 _MOST_PIECES = 20_000
-"""Pieces that are told apart; a file of more lines goes by blocks first."""
+"""How many pieces are tried one by one; a file of more lines is cut in blocks first."""
 _BLOCKS = 64
 _FEW_LINES = 50
 """A text of more lines is not shortened within them."""

@@ -13,7 +13,7 @@ from necropsy.reduce.python_source import Edit, Source, source_of
 from necropsy.reduce.rewriting import Alternatives, indentation, own_lines, reindented, replaced_lines
 
 _SHORT = 40
-"""Bytes of an argument that may stand in the place of each use of its parameter."""
+"""Longest argument, in bytes, that may replace each use of its parameter."""
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.GeneratorExp, ast.ListComp)
 _SIMPLE = (ast.Expr, ast.Assign, ast.AugAssign, ast.Return)
 
@@ -189,7 +189,7 @@ def _given(source: Source, one: _Call) -> dict[str, tuple[ast.expr | None, bytes
 def _sorted_out(
     function: ast.FunctionDef, given: dict[str, tuple[ast.expr | None, bytes]]
 ) -> tuple[dict[str, bytes], list[bytes]]:
-    """Arguments that stand in for their parameters, and assignments for the others that are used."""
+    """Arguments that replace their parameters, and assignments for the others that are used."""
     names = [node for inner in function.body for node in ast.walk(inner) if isinstance(node, ast.Name)]
     stored = {node.id for node in names if not isinstance(node.ctx, ast.Load)}
     stored |= {node.arg for inner in function.body for node in ast.walk(inner) if isinstance(node, ast.arg)}

@@ -17,7 +17,7 @@ _PREFIX = "necropsy-reduce-"
 _LARGE = 16 << 20
 """Files from this size on are not copied: a link leads to the user's own, which cannot be written to."""
 _MOST_BYTES = 1 << 30
-"""After so many bytes that were copied further files are linked, unless they are Python's."""
+"""After this many bytes are copied, further files are linked, except Python files."""
 _MOST_FILES = 100_000
 _NOT_COPIED = frozenset({".git", ".hg", ".svn", "__pycache__", ".venv", "venv", "node_modules", ".tox", ".mypy_cache"})
 _Stamp = tuple[int, int, int]

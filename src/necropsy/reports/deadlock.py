@@ -1,4 +1,4 @@
-"""Threads that wait: a deadlock as a drawing, and the threads that stand at the same place, which are told once."""
+"""Waiting threads: a deadlock as a drawing, and groups of threads at the same place, each shown once."""
 
 from __future__ import annotations
 

@@ -38,8 +38,7 @@ def callers(files: MappedFiles, memory: Memory, now: Registers) -> list[int]:
     members = [drgn.TypeMember(word, name, index * 64) for index, name in enumerate(PT_REGS)]
     values = struct.pack("<21Q", *(now.values.get(name, 0) for name in NAMES[:21]))
     layout = program.struct_type("pt_regs", len(values), members)
-    found = []
-    with contextlib.suppress(LookupError):  # there is no caller
-        for frame in program.stack_trace(drgn.Object.from_bytes_(program, layout, values)):
-            found.append(frame.pc)  # noqa: PERF401 - what was found before the error is the answer
+    found: list[int] = []
+    with contextlib.suppress(LookupError):  # there is no caller: what was found before is the answer
+        found.extend(frame.pc for frame in program.stack_trace(drgn.Object.from_bytes_(program, layout, values)))
     return found

@@ -1,4 +1,4 @@
-"""The end of stderr, by what stands at fd 2, and without a byte changed on its way."""
+"""The end of stderr, by the kind of file that fd 2 is, and without a byte changed on its way."""
 
 from __future__ import annotations
 

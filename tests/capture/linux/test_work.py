@@ -99,7 +99,8 @@ def calls(program: Path, what: str, count: int) -> int:
 )
 def test_system_calls_for_each(what: str, most: float, tmp_path: Path) -> None:
     program = build(tmp_path, PROGRAM, "-pthread")
-    few, many = calls(program, what, 200), calls(program, what, 700)
+    # Two threads that stop at the same moment cost a call more or less, as the scheduler has it: the least of three counts.
+    few, many = (min(calls(program, what, count) for _ in range(3)) for count in (200, 700))
     assert (many - few) / 500 <= most
 
 

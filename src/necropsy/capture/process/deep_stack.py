@@ -188,7 +188,7 @@ class DepthCounts:
 
 @dataclass(frozen=True, eq=False)
 class CodeLocation:
-    """What is known of one program counter: shared by all frames that stand there."""
+    """What is known of one program counter: shared by all frames at it."""
 
     pc: int
     function: str | None

@@ -82,7 +82,7 @@ class RecursionSkip:
         return frames[period:] == frames[:-period]
 
 
-# What lies on a full stack that could not be unwound: return addresses that come again and again are a recursion.
+# The contents of a full stack that could not be unwound: return addresses that repeat are a recursion.
 #
 # Code without unwind tables and without frame pointers leaves nothing that leads from frame to frame. But each level of
 # a recursion has pushed the same return addresses, and on a full stack there are very many levels.

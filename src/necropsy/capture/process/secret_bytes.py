@@ -49,7 +49,7 @@ def literals() -> tuple[bytes, ...]:
 
 _MOST_HEARD = 256
 _BESIDE = 4
-"""So many characters beside a secret are heard with it. A vector register that is saved on the stack can hold what
+"""How many characters beside a secret are hidden with it. A vector register that is saved on the stack can hold what
 stood before it and its first bytes: too few of them to be told for a part of it by themselves.
 """
 _heard: dict[bytes, None] = {}

@@ -97,7 +97,7 @@ def _inside(one: Folded, python: tuple[Frame, ...]) -> list[Frame]:
 
 
 def nameless(place: CodeLocation) -> str:
-    """A function without a name: by its place in its library; what a compiler made at run time lies in none."""
+    """A function without a name: by its place in its library; code that was generated at run time has none."""
     if place.module is None:
         return "[generated-code]"
     return f"{place.module}+{place.offset or place.pc:#x}"

@@ -48,7 +48,7 @@ from necropsy.secrets.names import is_harmless
 SHARE_OF_CRASHED = 0.6
 """Of the budget of time, for the stack of the thread that crashed; the others get what is left."""
 _REPORTING_FRAMES = 40
-"""A CHECK or an exception that nobody caught is reported within so many frames of the abort."""
+"""How many frames above abort() are searched for a failed CHECK or an uncaught exception."""
 _32_BITS = (1 << 32) - 1
 _OF_32_BITS = frozenset({"x86", "ARM"})
 _EXECUTE = 8

@@ -36,7 +36,7 @@ class RelayRing:
     """The last bytes that were passed on, in named memory that two processes share: one writes, one reads.
 
     ``answered``: the number of the last answered question; ``serving``: whether reading has begun; ``writing``:
-    whether the writer stands in a write to the real stderr.
+    whether the writer is blocked in a write to the real stderr.
     """
 
     SIZE = _HEAD.size + KEPT
@@ -68,7 +68,7 @@ class RelayRing:
 
     @property
     def writing(self) -> bool:
-        """The writer passes on what was appended last; where nobody reads the real stderr, it stands there."""
+        """The writer passes on what was appended last. It blocks if the real stderr is not read."""
         return bool(_HEAD.unpack_from(self._memory, 0)[3])
 
     def mark_writing(self, writing: bool) -> None:

@@ -114,7 +114,7 @@ class StderrPipe:
 
 
 def is_answered(ring: pipe_relay.RelayRing, number: int, stands_s: float, longest_s: float) -> bool:
-    """Wait for the answer; false if the relay stands in one write for ``stands_s``, or after ``longest_s``."""
+    """Wait for the answer; false if the relay is blocked in one write for ``stands_s``, or after ``longest_s``."""
     begun = since = time.monotonic()
     passed = ring.total
     while ring.answered < number:

@@ -195,7 +195,7 @@ _TCL_PANICS = 0x80000003
 
 
 def _ends(crash: Crash, said: Message) -> bool:
-    """Only this message tells of the end. A Rust panic does not: in a wheel it becomes a Python exception."""
+    """Only this message means that the process ended. A Rust panic does not: in a wheel it becomes a Python exception."""
     if _ENDS_BY_CODE.search(said.text):
         return False
     tcl = "Tcl_" in said.text and status_of(crash) == _TCL_PANICS

@@ -1,11 +1,13 @@
-"""The fault that a handler took before it sent the signal again, where nobody watched: a core, a tracer that came late.
+"""Recover the fault behind a signal that a handler raised again, where no tracer saw the fault itself.
 
-The kernel wrote the fault down when it started the handler: ``struct rt_sigframe`` of x86-64 (``setup_rt_frame`` in
-arch/x86/kernel/signal_64.c) holds the interrupted registers, and the ``siginfo_t`` where the handler was installed with
-SA_SIGINFO, as faulthandler's is not. Then the number of the processor's trap and the instruction tell what it was.
+That is so in a core, and after a late attach. The kernel saves the interrupted registers on the stack when it starts a
+handler: ``struct rt_sigframe`` of x86-64 (``setup_rt_frame`` in arch/x86/kernel/signal_64.c). It saves the signal's
+information only for handlers installed with SA_SIGINFO, which the one of faulthandler is not. Without it, the fault is
+derived from the trap number and the instruction.
 
-An earlier handler that was left by a jump leaves the same bytes behind. So it must be proved that the handler still
-runs: it stands on an alternate stack that the interrupted code is not on, or the unwind tables lead to the frame.
+The frame of a handler that was left by siglongjmp() can still be in memory. A frame therefore counts only if its
+handler is proved to be running: it runs on the alternate stack and the interrupted code does not, or unwinding reaches
+the frame.
 """
 
 from __future__ import annotations
@@ -60,7 +62,7 @@ class _Record:
 
     at: int
     info: bytes | None
-    """None where the handler did not ask for it."""
+    """None if the handler was installed without SA_SIGINFO."""
     values: dict[str, int]
     trap: int
     address: int
@@ -87,9 +89,9 @@ def find(
 
 
 def _by_trap(target: Target, one: _Record, then: Registers, died_of: int) -> bytes | None:
-    """The ``siginfo_t`` of a fault; None where the interrupted instruction cannot have made it.
+    """The ``siginfo_t`` of a fault; None if the interrupted instruction cannot have caused it.
 
-    The kernel writes the numbers of the last trap into the frame of any signal, so the instruction has to agree.
+    The kernel saves the last trap number with any signal, so it counts only if the instruction agrees with it.
     """
     instruction = fault_instruction.decode(target.memory.some(then.rip, _LONGEST_INSTRUCTION), then)
     name = instruction.mnemonic or ""
@@ -131,7 +133,7 @@ def _parsed(memory: Memory, now: Registers, at: int) -> _Record | None:
     said = siginfo.decode(info)
     if trap > _LAST_TRAP:
         return None
-    # Without SA_SIGINFO, nothing was written there: anything may stand in its place.
+    # Without SA_SIGINFO, the kernel wrote nothing here, and these bytes are arbitrary.
     agrees = (
         said.address == address if trap == _PAGE_FAULT else said.code_number < _MOST_CODES or said.code == "SI_KERNEL"
     )

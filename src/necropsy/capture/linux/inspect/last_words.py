@@ -16,7 +16,7 @@ _LONGEST = 4096
 _CHECKS = {"check-failed", "non-ok-status"}
 _TRAPS = frozenset({"ud2", "ud1", "int3"})
 _REPORTING_FRAMES = 40
-"""A CHECK or an exception that nobody caught is reported within so many frames of the abort."""
+"""How many frames above abort() are searched for a failed CHECK or an uncaught exception."""
 
 
 def _scan(text: str, where: str = "log") -> tuple[Message, ...]:

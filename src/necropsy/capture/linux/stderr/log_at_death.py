@@ -20,7 +20,7 @@ _Found = tuple[str | None, tuple[Gap, ...]]
 
 @dataclass
 class LogAtDeath(Log):
-    """Reads what stands at fd 2 of each process."""
+    """Reads the file or pipe that each process has open as fd 2."""
 
     mode: str = "file"
     starts: dict[tuple[int, int], int] = field(default_factory=dict)

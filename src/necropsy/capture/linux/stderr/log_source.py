@@ -1,4 +1,4 @@
-"""How the end of what the command writes to stderr is read, by what stands at fd 2.
+"""How the end of what the command writes to stderr is read, by the kind of file that fd 2 is.
 
 =========  ============================================================================================================
 ``file``   a regular file: its end is read back; nothing of the command changes

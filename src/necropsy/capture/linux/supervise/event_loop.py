@@ -111,7 +111,7 @@ class Loop(Protocol):
         """Serve stops until one takes a decision, or until ``wait_s`` have passed (None: for as long as it takes)."""
 
     def adopt(self, tid: int, /) -> object:
-        """Follow a thread that runs, and that this thread has seized; its process is told of as a new one."""
+        """Follow a running thread that the calling thread has seized. Its process is reported as new."""
 
     def resume(self, tid: int, signo: int = 0) -> None:
         """Let a thread that was returned go on, with this signal."""

@@ -104,9 +104,9 @@ class ProcessTree:
 
 
 MOST_PROCESSES = 1000
-"""So many children that merely ended are remembered, up to twice as many for a while."""
+"""How many children that ended normally are remembered; for a while, up to twice as many."""
 MOST_DEATHS = 100
-"""So many deaths of children are told of."""
+"""How many deaths of children are reported."""
 
 
 class ProcessTable:

@@ -110,8 +110,8 @@ class RegisteredTracer(Tracer):
         """Trace the process ``pid``; ``with_children``: also those that it has started before.
 
         ``traced`` is called when this is so. ``facts``: signs of life for the watchdog. ``report`` forks the process
-        that reports a death, and returns its pid, or 0 where that is impossible. ``tell`` is told that a process is
-        ``dying``, or that it has ``ended`` without a report.
+        that reports a death, and returns its pid, or 0 where that is impossible. ``tell`` is called when a process
+        is ``dying``, or has ``ended`` without a report.
 
         Raises OSError where the kernel does not allow it, or the process is gone.
         """
@@ -125,7 +125,7 @@ class RegisteredTracer(Tracer):
         self.on_wake: Callable[[], None] = lambda: None
         """Called when ``WAKES`` has come, and from time to time."""
         self._held: ReadJob | None = None
-        """The process that is being told of."""
+        """The process whose death is being reported."""
         self._released: dict[int, Callable[[], None]] = {}
         self._reporting: dict[int, tuple[ReadJob | None, float]] = {}
         """By the process that reports: what is held until it has done so, and for how long at most."""
@@ -287,5 +287,5 @@ class RegisteredTracer(Tracer):
         job, _ = self._reporting.pop(pid, (None, 0.0))
         if job is not None:
             super()._finish(job)
-        self._files.begin(self.root.pid)  # where the report stands in it now
+        self._files.begin(self.root.pid)  # where the report begins in it now
         return False

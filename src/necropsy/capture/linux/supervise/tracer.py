@@ -304,8 +304,8 @@ class Tracer:
     def _asked(self, root: Traced, tid: int, signo: int) -> None:
         """Its time is up: read its threads before the signal that ends it is delivered.
 
-        Its children are read too: it may be waiting for one of them. They may live on, so they are told at once; those
-        of its process group are ended with it, as by timeout(1).
+        Its children are read too, since it may be waiting for one of them. They may survive, so they are reported at
+        once. Those in its process group are ended with it, as by timeout(1).
         """
         if root.hang is not None or self._hung is not None:
             self._loop.resume(tid, signo)

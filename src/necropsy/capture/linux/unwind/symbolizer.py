@@ -242,4 +242,4 @@ def _fits(path: Path, build_id: str) -> bool:
 
 
 _HEAD = 1 << 20
-"""Bytes from the start of a file: its headers and notes stand there."""
+"""How many bytes of a file are read for its headers and notes."""

@@ -24,7 +24,7 @@ from necropsy.capture.process.registers import Registers
 from necropsy.model import Stack
 
 _MOST_SCANS = 32
-"""So many callers of one stack are searched for among the words on it."""
+"""How many callers of one stack are searched for among the words on it."""
 
 
 class Unwinder:
@@ -33,7 +33,7 @@ class Unwinder:
     def __init__(
         self, maps: MemoryMap, memory: Memory, files: MappedFiles, names: Symbolizer | SymbolTables | None = None
     ) -> None:
-        """``names``: what stands at a program counter; by the symbol tables alone where nothing is given."""
+        """``names``: what is at a program counter; by default, the symbol tables alone decide."""
         self._maps, self._memory = maps, memory
         self._names = names or SymbolTables(maps, memory, files)
         fits = self._names.fits if isinstance(self._names, SymbolTables) else None

@@ -82,11 +82,11 @@ struct guard_state {
     /* May be set by the process while it runs. */
     uint32_t armed;
     uint32_t begin;      /* blocks begin behind a forbidden page, instead of ending before one */
-    uint32_t small;      /* one of so many blocks of malloc and calloc below LARGE is guarded; 0: none */
-    int32_t small_left;  /* so many more of those; -1: no limit */
+    uint32_t small;      /* N: one in N blocks of malloc and calloc below LARGE is guarded; 0: none */
+    int32_t small_left;  /* how many more of these may be guarded; -1: no limit */
     int32_t fill;        /* the byte that new blocks are filled with; -1: they are all zero */
-    uint32_t pattern;    /* the byte that lies around blocks */
-    uint32_t large;      /* one of so many blocks of malloc and calloc of a familiar size: see policy.c */
+    uint32_t pattern;    /* the byte that the space around blocks is filled with */
+    uint32_t large;      /* N: one in N larger blocks, after the first ones of a caller and size: see policy.c */
     uint32_t unused;
     /* Set when the library is loaded. */
     uint64_t most_live, most_plain;
