@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from driven_passes import driven
 from necropsy.reduce import trial_server
-from necropsy.reduce.data_files import shorten_data
 from necropsy.reduce.expressions import simplified_expressions
 from necropsy.reduce.flattening import (
     flattened_attributes,
@@ -55,27 +55,6 @@ FILES = ("keyword.py", "chunk.py", "glob.py", "struct.py", "codeop.py", "reprlib
 
 def one(data: bytes) -> Program:
     return Program({"a.py": data}, "a.py")
-
-
-def driven(program: Program, make: Pass, oracle: Callable[[Program], bool], most: int = 400) -> tuple[Program, int]:
-    """What a pass makes of a program, and how many candidates were no valid Python; these are refused."""
-    steps = make(program)
-    invalid = 0
-    accepted: bool | None = None
-    for _ in range(most):
-        try:
-            candidate = next(steps) if accepted is None else steps.send(accepted)
-        except StopIteration as end:
-            returned = end.value
-            break
-        valid = all(compiles(data) for name, data in candidate.files.items() if name.endswith(".py"))
-        invalid += not valid
-        accepted = valid and oracle(candidate)
-        program = candidate if accepted else program
-    else:
-        return program, invalid
-    assert returned == program
-    return program, invalid
 
 
 def made(text: str, make: Pass, wanted: Callable[[str], bool]) -> str:
@@ -405,18 +384,3 @@ def test_a_search_ends_with_what_is_needed(needed: set[int], count: int, ranges:
         program, lambda _: search(program, things, ranges, without), lambda one: wanted <= set(one.files["all"])
     )
     assert set(found.files["all"]) == wanted
-
-
-@pytest.mark.parametrize(
-    ("name", "data", "needed", "left"),
-    [
-        ("a.csv", b"id,name,value\n1,a,5\n2,b,666\n3,c,7\n", b"666", b"666"),
-        ("a.json", b'{"a": [1, 2, {"b": 666, "c": [1]}], "d": 1}', b'"b": 666', b'"b": 666'),
-        ("a.jsonl", b'{"a": 1, "b": 2}\n{"a": 666, "b": 3}\n', b'"a": 666', b'{"a": 666}'),
-        ("a.bin", bytes(300) + b"\x01\x02" + bytes(300), b"\x01\x02", b"\x01\x02"),
-    ],
-)
-def test_data_is_shortened_by_its_structure(name: str, data: bytes, needed: bytes, left: bytes) -> None:
-    program = Program({"a.py": b"", name: data}, "a.py")
-    shorter, _ = driven(program, shorten_data, lambda one: needed in one.files[name], most=2000)
-    assert shorter.files[name].strip(b"\n{}[]\0") == left.strip(b"\n{}[]\0")

@@ -194,7 +194,7 @@ def _watcher(line: ProgressLine, budget_s: float) -> Callable[[str, int, Count],
         rate = count.trials / max(now - began, 0.001)
         said = f"{stage}: {statements} statements left, {count.trials} trials, {rate:.1f} a second, {now - began:.0f} s"
         if budget_s < float("inf"):
-            said += f" of {budget_s:.0f}"
+            said += f", at most {max(0.0, budget_s - (now - began)):.0f} s left"
         if line.wanted:
             line.show(said)
         elif now - last >= _PLAIN_LINE_S and not os.environ.get("CI"):

@@ -20,6 +20,10 @@ _LIBRARIES = (b"\x7fELF", b"MZ", b"PK\x03\x04")
 """Code: libraries, and archives that Python imports from."""
 _LINE = re.compile(rb"[^\n]*\n|[^\n]+$")
 _SEPARATORS = (b",", b"\t", b";", b" ")
+_LONG_STRING = 16
+"""A string of JSON with more characters is shortened."""
+_MOST_STRINGS = 50
+"""How many strings of one file are shortened, from the first one on."""
 
 JsonPath = tuple[str | int, ...]
 
@@ -48,6 +52,8 @@ def shorten_data(program: Program) -> Steps:
             program = yield from _shorten_text(program, path)
         if len(program.files[path]) <= _FEW_BYTES:
             program = yield from _without_pieces(program, path, _bytes_of(program.files[path]))
+        elif _json_of(program.files[path]) is None and len(_LINE.findall(program.files[path])) == 1:
+            program = yield from _shorten_binary(program, path)
     return program
 
 
@@ -75,7 +81,7 @@ def _without_columns(program: Program, path: str) -> Steps:
     separator = next((one for one in _SEPARATORS if lines and all(one in line for line in lines)), None)
     if separator is None:
         return program
-    rows = [(line.rstrip(b"\r\n").split(separator), line[len(line.rstrip(b"\r\n")) :]) for line in lines]
+    rows = [(fields_of(line.rstrip(b"\r\n"), separator), line[len(line.rstrip(b"\r\n")) :]) for line in lines]
 
     def made(gone: Sequence[int]) -> Program:
         kept = [
@@ -84,6 +90,16 @@ def _without_columns(program: Program, path: str) -> Steps:
         return program.with_file(path, b"".join(kept))
 
     return (yield from search(program, range(max(len(fields) for fields, _ in rows)), from_the_end, made))
+
+
+def fields_of(line: bytes, separator: bytes) -> list[bytes]:
+    """The fields of a line. A separator between double quotes belongs to its field (RFC 4180)."""
+    if b'"' not in line:
+        return line.split(separator)
+    mark = re.escape(separator)
+    # A quote that is never closed is an ordinary character.
+    found = re.findall(rb'((?:"(?:[^"]|"")*"(?=' + mark + rb"|$)|[^" + mark + rb"]*))(" + mark + rb"|$)", line)
+    return [field for field, _ in found[: 1 + sum(bool(end) for _, end in found)]]
 
 
 def _shorten_binary(program: Program, path: str) -> Steps:
@@ -147,7 +163,27 @@ def _shorten_json(program: Program, path: str, before: bytes, data: bytes, after
             program = shorter
             value = json.loads(program.files[path][len(before) : len(program.files[path]) - len(after)])
             done = {one for one in done if one[: len(at)] != at or one == at}  # what is below has other indices now
+    for at in [one for one in _leaves(value) if _is_long(_at(value, one))][:_MOST_STRINGS]:
+        text = _at(value, at)
+        shorter = yield from search(program, range(len(text)), in_parts, _with_less_text(written, value, at, text))
+        if shorter is not program:
+            program = shorter
+            value = json.loads(program.files[path][len(before) : len(program.files[path]) - len(after)])
     return program
+
+
+def _is_long(value: Any) -> bool:
+    return isinstance(value, str) and len(value) > _LONG_STRING
+
+
+def _with_less_text(
+    written: Callable[[Any], Program], value: Any, at: JsonPath, text: str
+) -> Callable[[list[int]], Program]:
+    def made(gone: list[int]) -> Program:
+        out = set(gone)
+        return written(_replaced(value, at, "".join(one for number, one in enumerate(text) if number not in out)))
+
+    return made
 
 
 def _leaving_out(written: Callable[[Any], Program], value: Any, at: JsonPath) -> Callable[[list[Any]], Program]:
@@ -166,19 +202,32 @@ def _containers(value: Any, at: JsonPath = ()) -> Iterator[JsonPath]:
             ]
 
 
+def _leaves(value: Any) -> Iterator[JsonPath]:
+    """The paths of what is no list or object."""
+    for at in _containers(value):
+        container = _at(value, at)
+        keys = range(len(container)) if isinstance(container, list) else container
+        yield from ((*at, key) for key in keys if not isinstance(container[key], list | dict))
+
+
 def _at(value: Any, path: JsonPath) -> Any:
     for key in path:
         value = value[key]
     return value
 
 
+def _replaced(value: Any, path: JsonPath, new: Any) -> Any:
+    """A copy with ``new`` at ``path``."""
+    if not path:
+        return new
+    if isinstance(value, list):
+        return [_replaced(item, path[1:], new) if at == path[0] else item for at, item in enumerate(value)]
+    return {key: _replaced(item, path[1:], new) if key == path[0] else item for key, item in value.items()}
+
+
 def _without(value: Any, path: JsonPath, gone: Sequence[Any]) -> Any:
     """A copy without some items of the container at ``path``."""
-    if not path:
-        if isinstance(value, list):
-            out = set(gone)
-            return [item for at, item in enumerate(value) if at not in out]
-        return {key: item for key, item in value.items() if key not in gone}
-    if isinstance(value, list):
-        return [_without(item, path[1:], gone) if at == path[0] else item for at, item in enumerate(value)]
-    return {key: _without(item, path[1:], gone) if key == path[0] else item for key, item in value.items()}
+    container, out = _at(value, path), set(gone)
+    if isinstance(container, list):
+        return _replaced(value, path, [item for at, item in enumerate(container) if at not in out])
+    return _replaced(value, path, {key: item for key, item in container.items() if key not in out})
