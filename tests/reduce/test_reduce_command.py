@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from necropsy import sandbox, serialize
-from necropsy.reduce.workspace import Workspace, remove_abandoned
+from necropsy.reduce.workspace import PREFIX, Workspace
+from necropsy.temporary_folders import remove_abandoned
 from needs import command as needs_command
 
 pytestmark = [
@@ -298,7 +299,7 @@ def test_it_is_stopped_in_the_middle(number: signal.Signals, jobs: int, tmp_path
         wait_until_gone(str(notes.parent.parent))
         old, tempfile.tempdir = tempfile.tempdir, str(temporary)
         try:
-            remove_abandoned()
+            remove_abandoned(PREFIX)
         finally:
             tempfile.tempdir = old
         assert not list(temporary.glob("necropsy-reduce-*"))

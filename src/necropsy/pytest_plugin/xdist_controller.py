@@ -5,10 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
-import shutil
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +14,7 @@ from necropsy.pytest_plugin import alone, children, failures, journal, xdist_sch
 from necropsy.pytest_plugin.alone_server import AloneServer
 from necropsy.pytest_plugin.keeper import Session
 from necropsy.pytest_plugin.progress import Death, Progress
+from necropsy.temporary_folders import TemporaryFolder
 
 _RESTARTS_EACH = 4
 """As many times as xdist by itself, a worker is replaced that died without having run or found anything new."""
@@ -29,7 +27,7 @@ class Controller:
 
     def __init__(self, config: pytest.Config, given: Session) -> None:
         self._config, self._session = config, given
-        self._folder = Path(tempfile.mkdtemp(prefix="necropsy-workers-"))
+        self._folder = TemporaryFolder("necropsy-workers-")
         self._deaths: dict[Any, Death] = {}
         self._output: dict[int, tuple[int, int]] = {}
         self._seen: dict[str, pytest.TestReport] = {}
@@ -48,7 +46,7 @@ class Controller:
 
     def pytest_unconfigure(self) -> None:
         """Nothing is left behind."""
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.close()
 
     # ------------------------------------------------------------ workers
 
@@ -57,7 +55,7 @@ class Controller:
         """Before a worker starts: where it writes its journal, and what others died of."""
         progress = self._session.progress
         node.workerinput["necropsy"] = {
-            "folder": str(self._folder),
+            "folder": str(self._folder.path),
             "dead": pickle.dumps((progress.dead_conftests, progress.dead_collectors)),
         }
 
@@ -115,7 +113,7 @@ class Controller:
     def _journal_of(self, pid: int) -> Progress:
         progress = Progress()
         with contextlib.suppress(OSError):
-            progress.add(journal.read_file(self._folder / str(pid)))
+            progress.add(journal.read_file(self._folder.path / str(pid)))
         return progress
 
     # ------------------------------------------------------------ tests

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import stat
-import tempfile
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from necropsy.errors import NecropsyError
+from necropsy.temporary_folders import TemporaryFolder, remove
 
-_PREFIX = "necropsy-reduce-"
+PREFIX = "necropsy-reduce-"
 _LARGE = 16 << 20
 """Files from this size on are not copied: a link leads to the user's own, which cannot be written to."""
 _MOST_BYTES = 1 << 30
@@ -36,8 +35,8 @@ class Workspace:
     """A temporary folder with ``work``, the copy, and ``home``, ``tmp`` and ``logs`` beside it."""
 
     def __init__(self) -> None:
-        remove_abandoned()
-        self.base = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
+        self._folder = TemporaryFolder(PREFIX)
+        self.base = self._folder.path
         self.work, self.home, self.tmp, self.logs = (self.base / name for name in ("work", "home", "tmp", "logs"))
         for folder in (self.work, self.home, self.tmp, self.logs):
             folder.mkdir()
@@ -128,7 +127,7 @@ class Workspace:
     def keep_links(self, opened: Collection[str]) -> None:
         """Remove the links that the program does not open."""
         for path in self._links - set(opened):
-            _remove(self.work / path)
+            remove(self.work / path)
             self._links.discard(path)
 
     def put(self, files: Mapping[str, bytes]) -> None:
@@ -152,7 +151,7 @@ class Workspace:
             if known is not None and known[0] == data and there.get(path) == known[1]:
                 continue
             place = self.work / path
-            _remove(place)
+            remove(place)
             _make_folder(place.parent, self.work)
             place.write_bytes(data)
             self._written[path] = (data, _stamp(os.lstat(place)))
@@ -177,12 +176,12 @@ class Workspace:
                 elif path in files and entry.is_file(follow_symlinks=False):
                     found[path] = _stamp(entry.stat(follow_symlinks=False))
                 else:
-                    _remove(self.work / path)
+                    remove(self.work / path)
         return found
 
     def close(self) -> None:
         """Remove it all."""
-        _remove(self.base)
+        self._folder.close()
 
 
 def _stamp(status: os.stat_result) -> _Stamp:
@@ -192,7 +191,7 @@ def _stamp(status: os.stat_result) -> _Stamp:
 
 def _empty(folder: Path) -> None:
     for entry in os.scandir(folder):
-        _remove(Path(entry.path))
+        remove(Path(entry.path))
 
 
 def _make_folder(folder: Path, root: Path) -> None:
@@ -200,25 +199,5 @@ def _make_folder(folder: Path, root: Path) -> None:
     for part in (*reversed(folder.relative_to(root).parents), folder.relative_to(root)):
         place = root / part
         if place.is_symlink() or (place.exists() and not place.is_dir()):
-            _remove(place)
+            remove(place)
         place.mkdir(exist_ok=True)
-
-
-def _remove(path: Path) -> None:
-    """Remove a file or folder, even one that a trial has made read-only."""
-    if path.is_symlink() or not path.is_dir():
-        path.unlink(missing_ok=True)
-        return
-    for folder, _, _ in os.walk(path):
-        with contextlib.suppress(OSError):
-            Path(folder).chmod(0o700)
-    shutil.rmtree(path, ignore_errors=True)
-
-
-def remove_abandoned() -> None:
-    """Remove what a reducer that was killed has left behind."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}[0-9]*-*"):
-        owner = folder.name[len(_PREFIX) :].split("-")[0]
-        with contextlib.suppress(OSError):
-            if owner.isdigit() and not Path(f"/proc/{owner}").exists() and folder.stat().st_uid == os.getuid():
-                _remove(folder)
