@@ -18,6 +18,8 @@ class CellResult:
     """What a front end shows below a cell."""
 
     status: str = ""
+    number: int = 0
+    """In [number]."""
     stdout: str = ""
     stderr: str = ""
     shown: list[str] = field(default_factory=list)
@@ -37,6 +39,8 @@ class Kernel:
         def take(message: dict[str, Any]) -> None:
             content = message["content"]
             match message["msg_type"]:
+                case "execute_input":
+                    result.number = content["execution_count"]
                 case "stream":
                     setattr(result, content["name"], getattr(result, content["name"]) + content["text"])
                 case "display_data" | "execute_result" | "update_display_data":

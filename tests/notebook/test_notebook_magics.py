@@ -46,7 +46,7 @@ def test_output_comes_while_the_cell_runs(kernel: Kernel) -> None:
 def test_a_crash_is_an_error_and_the_kernel_lives_on(kernel: Kernel) -> None:
     cell = kernel.run("%%necropsy\nimport ctypes\nprint('before')\nctypes.string_at(0)")
     assert (cell.status, cell.ename, cell.stdout) == ("error", "Crashed", "before\n")
-    assert "line 4 crashed (SIGSEGV)" in cell.evalue
+    assert f"In [{cell.number}], line 4 crashed (SIGSEGV)" in cell.evalue
     assert "null-dereference" in cell.traceback
     assert "necropsy show" in cell.traceback
     assert kernel.run("%necropsy").stdout.strip() == cell.traceback.strip()

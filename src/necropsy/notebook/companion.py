@@ -14,6 +14,7 @@ import socket
 import struct
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from necropsy.model import Document
@@ -47,6 +48,8 @@ class Companion:
         self.lines: list[socket.socket] = []
         """The front ends' connections to the kernel, from the moment on at which it dies."""
         self.died = 0.0
+        self.release: Callable[[], None] = lambda: None
+        """Lets the dying kernel go: until then Jupyter does not notice its death."""
         self.told, self.ended = threading.Event(), threading.Event()
         self.successor: socket.socket | None = None
         self.successor_started = 0.0
@@ -60,10 +63,12 @@ class Companion:
             threading.Thread(target=part, daemon=True).start()
         self.told.wait()
         document = self.document
-        if document is not None and not _from_outside(document):  # it is still held
+        if document is not None and not _from_outside(document):
             log = self._log()
             self._tell(death_text.of_kernel(document, log), log)
+            self.release()
         else:
+            self.release()
             self.ended.wait()
             log = self._log()
             if document is not None and not self._was_ended(log, _SUCCESSOR_S):
@@ -74,7 +79,7 @@ class Companion:
         self._wait_for_the_end()
 
     def _ask(self) -> None:
-        found = asking.report(self.pid, _FOREVER_S)
+        found, self.release = asking.held_report(self.pid, _FOREVER_S)
         self.document = death_text.only(found, self.pid) if found is not None else None
         self.told.set()
 
@@ -129,7 +134,7 @@ class Companion:
         connection = self.connection or _connection(self.connection_file)
         if shown or connection is None or log.running is None:
             return
-        if dead_cell.show(connection, log.running, text, self.replaced.is_set, seconds=_SUBSCRIBERS_S):
+        if dead_cell.show(connection, log.running, text, self._is_noticed, seconds=_SUBSCRIBERS_S):
             with contextlib.suppress(OSError):
                 kept_death.keep(self.connection_file, text, shown=True)
 
@@ -141,7 +146,11 @@ class Companion:
                 line.close()
 
     def _send(self, connection: dead_cell.Connection, cell: cell_log.Cell, text: str) -> bool:
-        return not self.replaced.is_set() and dead_cell.send(connection, cell, text, self.lines)
+        return not self._is_noticed() and dead_cell.send(connection, cell, text, self.lines)
+
+    def _is_noticed(self) -> bool:
+        """Jupyter knows that the kernel is dead: from then on, JupyterLab drops what comes for the cell that ran."""
+        return self.replaced.is_set() or not Path(f"/proc/{self.pid}").exists()
 
     def _wait_for_the_end(self) -> None:
         """Stay until the next kernel has had the death to show, or Jupyter has closed the notebook or is gone."""

@@ -51,12 +51,15 @@ def _necropsy() -> None:
         parent = kernel.get_parent("shell") if hasattr(kernel, "get_parent") else kernel._parent_header
         return (parent or {}).get("header", {})
 
+    # IPython counts on before or after a cell, depending on its version: the number is the one from before.
+    number_of_next = [shell.execution_count]
+
     def before(info: Any) -> None:
         if os.getpid() != pid:
             return
         try:
             show_death()
-            record = {"count": shell.execution_count, "code": info.raw_cell[:1000000], "header": parent_header()}
+            record = {"count": number_of_next[0], "code": info.raw_cell[:1000000], "header": parent_header()}
             data = json.dumps(record, default=str).encode("utf-8", "replace")
             end = words.unpack_from(shared)[1] or first
             if end + length.size + len(data) > len(shared):
@@ -72,6 +75,7 @@ def _necropsy() -> None:
 
     def after(_result: Any = None) -> None:
         if os.getpid() == pid:
+            number_of_next[0] = shell.execution_count
             note(0, words.unpack_from(shared)[1])
 
     shown: Any = []

@@ -65,7 +65,9 @@ class Magics:
 
 def _cells(shell: Any, body: str) -> CellLog:
     """The cells of this notebook, with ``body`` as the one that ran in a process of its own."""
-    ran = Cell(shell.execution_count, body, {})
+    # IPython counts on before or after a cell, depending on its version; the result of the cell has its number.
+    number = getattr(getattr(shell.displayhook, "exec_result", None), "execution_count", None)
+    ran = Cell(number or shell.execution_count, body, {})
     history = enumerate(shell.history_manager.input_hist_raw)
     return CellLog((*(Cell(count, code, {}) for count, code in history), ran), ran)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from necropsy.watch.client import MOST, VARIABLE, connect
@@ -21,19 +23,38 @@ def report(pid: int, timeout: float = 60.0) -> Document | None:
 
     It never raises. ``timeout``: how long to wait for its end, in seconds.
     """
+    document, release = held_report(pid, timeout)
+    release()
+    return document
+
+
+def held_report(pid: int, timeout: float) -> tuple[Document | None, Callable[[], None]]:
+    """Return the document as ``report`` does, while the dying process is still held, and what lets it go.
+
+    It is held for some seconds at most, and not at all where it was killed.
+    """
     path = os.environ.get(VARIABLE)
     if path is None:
-        return None
+        return None, _nothing
     with contextlib.suppress(OSError), socket.socket(fileno=connect(path).detach()) as connection:
         connection.settimeout(timeout + _SLACK_S)
         connection.send(f"report {pid} {timeout}".encode())
-        _, files, _, _ = socket.recv_fds(connection, MOST, 1)
+        _, files, _, _ = socket.recv_fds(connection, MOST, 2)
         if files:
             try:
-                return _read(files[0])
+                return _read(files[0]), partial(_close, files[1:])
             finally:
                 os.close(files[0])
-    return None
+    return None, _nothing
+
+
+def _nothing() -> None:
+    pass
+
+
+def _close(files: list[int]) -> None:
+    while files:
+        os.close(files.pop())
 
 
 def connections(pid: int, port: int, timeout: float) -> list[socket.socket]:

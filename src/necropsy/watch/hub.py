@@ -9,7 +9,7 @@ import signal
 import socket
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -282,15 +282,16 @@ class Hub:
             with contextlib.suppress(OSError):
                 self.clients[pid] = Client(os.pidfd_open(pid), Wishes())
 
-    def _send_report(self, one: Connection, pid: int) -> None:
+    def _send_report(self, one: Connection, pid: int, hold: Sequence[int] = ()) -> None:
+        """``hold``: what keeps the process held as long as somebody has it open."""
         with contextlib.suppress(OSError):
-            socket.send_fds(one.socket, [b"document"], [self.reports[pid]])
+            socket.send_fds(one.socket, [b"document"], [self.reports[pid], *hold])
         self._close(one)
 
     def _hear(self, tracer: Tracer) -> None:
         """What a tracer says, or a process of its that reports."""
         try:
-            said, files, _, _ = socket.recv_fds(tracer.link, MOST, 1)
+            said, files, _, _ = socket.recv_fds(tracer.link, MOST, 2)
         except BlockingIOError:
             return
         except OSError:
@@ -310,9 +311,11 @@ class Hub:
             self._keep(pid, files[0])
         for one in [one for one in self.connections if one.awaited == pid]:
             if pid in self.reports and not one.port:
-                self._send_report(one, pid)
+                self._send_report(one, pid, files[1:])
             else:
                 self._close(one, b"none")
+        for file in files[1:]:
+            os.close(file)
 
     def _keep(self, pid: int, file: int) -> None:
         if pid in self.reports:

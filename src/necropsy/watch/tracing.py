@@ -28,6 +28,8 @@ from necropsy.watch.wishes import Wishes
 __all__ = ["WAKES", "Task", "loading", "main", "raise_limits"]
 
 _LIMITS = (resource.RLIMIT_AS, resource.RLIMIT_DATA, resource.RLIMIT_CPU, resource.RLIMIT_FSIZE, resource.RLIMIT_NOFILE)
+_HOLD_S = 3.0
+"""How long a dying process is held for those who show its report."""
 _REPORT = (
     *("zlib", "random", "hashlib", "shutil", "tempfile", "importlib.resources", "tomllib", "json", "zipfile"),
     *("necropsy.predicates", "necropsy.frame_filter", "necropsy.signature", "necropsy.document"),
@@ -173,7 +175,7 @@ def _report_and_end(task: Task, death: Death, stderr: int | None) -> NoReturn:
             command = record.processes[0].command or ()
             report(ReportRequest(command, json_file=Path(f"/dev/fd/{file}"), quiet=not wishes.show), record)
             with contextlib.suppress(OSError):
-                socket.send_fds(task.link, [f"report {death.pid}".encode()], [file])
+                _hand_over(task.link, death.pid, file)
         else:
             task.link.send(f"ended {death.pid}".encode())
         status = 0
@@ -185,6 +187,19 @@ def _report_and_end(task: Task, death: Death, stderr: int | None) -> NoReturn:
             task.link.send(f"ended {death.pid}".encode())
     finally:
         os._exit(status)
+
+
+def _hand_over(link: socket.socket, pid: int, file: int) -> None:
+    """Send the report to whoever waits for it. The process is held until they are done with it: see ``held_report``.
+
+    Raises OSError if the watcher is gone.
+    """
+    done, hold = os.pipe()
+    try:
+        socket.send_fds(link, [f"report {pid}".encode()], [file, hold])
+    finally:
+        os.close(hold)
+    select.select([done], [], [], _HOLD_S)
 
 
 def _wishes(task: Task, death: Death) -> Wishes:
