@@ -1,7 +1,7 @@
 """How many reports reach the dead cell through a Jupyter server, and how soon: python benchmarks/kernel_deaths.py.
 
-Starts a Jupyter server with a watched kernel, talks to it over its WebSocket as JupyterLab does, and has the kernel die
-again and again. The server restarts it each time; the next cell says whether the report came there instead. It needs
+Starts a Jupyter server, talks to it over its WebSocket as JupyterLab does, and has one watched kernel after the other die.
+The server restarts each; the next cell says whether the report came there instead. It needs
 ``jupyter_server`` and ``ipykernel``.
 """
 
@@ -100,11 +100,12 @@ def _request(port: int, method: str, path: str, body: object = None) -> Any:
 
 
 async def _deaths(port: int, count: int) -> tuple[set[int], set[int], int, dict[str, list[float]]]:
-    kernel = _request(port, "POST", "kernels", {"name": "watched"})["id"]
     here, later, twice = set(), set(), 0
     times: dict[str, list[float]] = {"headline": [], "whole report": []}
-    connection = await _connected(port, kernel)
     for number in range(count):
+        # A new one each time: Jupyter gives up a kernel that dies again and again soon after its start.
+        kernel = _request(port, "POST", "kernels", {"name": "watched"})["id"]
+        connection = await _connected(port, kernel)
         await _cell(connection, "1 + 1", lambda _text, kind: kind == "idle")
         began = time.monotonic()
         told = await _cell(connection, _CRASH, lambda text, _kind: _REPORT in text)
@@ -120,7 +121,8 @@ async def _deaths(port: int, count: int) -> tuple[set[int], set[int], int, dict[
         if _HEADLINE in after.text:
             later.add(number)
             twice += number in here
-    connection.close()
+        connection.close()
+        _request(port, "DELETE", f"kernels/{kernel}")
     return here, later, twice, times
 
 
