@@ -21,6 +21,7 @@ from necropsy import __version__, redact, sandbox
 from necropsy.document import new_id
 from necropsy.errors import InputError, NecropsyError, NoInputError
 from necropsy.fuzz.campaign import Campaign
+from necropsy.fuzz.configurations import SMALL_STACK, GuardWish, rotation, why_unguarded
 from necropsy.fuzz.definitions import OpDefinition, definition, python_function
 from necropsy.fuzz.engine import Engine, RefusedTargetError
 from necropsy.fuzz.findings import Findings
@@ -54,6 +55,8 @@ class Options:
     seed: int = 0
     tests: Path = Path(TESTS)
     calls: int | None = None
+    guard: GuardWish = "auto"
+    stack_size: int = SMALL_STACK
 
 
 def fuzz(
@@ -65,6 +68,8 @@ def fuzz(
     seed: int = 0,
     tests: str | os.PathLike[str] = TESTS,
     calls: int | None = None,
+    guard: GuardWish = "auto",
+    stack_size: int = SMALL_STACK,
 ) -> Document:
     """Call an op or a function with many inputs, and diagnose each call that kills the process.
 
@@ -72,14 +77,16 @@ def fuzz(
     function that reaches native code, ``"path/file.py:name"`` or ``"package.module:name"``. ``ops``: only these ops of
     it. ``python``: the interpreter that has TensorFlow or the module. ``budget``: seconds for each op, without the
     diagnosis. ``seed``: the same seed makes the same calls. ``tests``: the folder for the tests that are written.
-    ``calls``: the most calls of each op. Linux only.
+    ``calls``: the most calls of each op. ``guard``: make part of the calls with guarded buffers, as `run --guard` does,
+    ``"auto"`` where that is possible. ``stack_size``: bytes of the stack that another part of the calls has. Linux
+    only.
 
     Returns the document: ``document.fuzz.findings`` has a diagnosis, the call and its test for each bug.
 
     Raises:
         necropsy.errors.InputError: it is not an op library, or TensorFlow cannot load it.
         necropsy.errors.NoInputError: there is no such file or op.
-        necropsy.errors.NecropsyError: the interpreter cannot be run.
+        necropsy.errors.NecropsyError: the interpreter cannot be run, or there is no guard for ``guard="on"``.
 
     """
     document, interrupt = fuzzed(
@@ -91,6 +98,8 @@ def fuzz(
             seed=seed,
             tests=Path(tests),
             calls=calls,
+            guard=guard,
+            stack_size=stack_size,
         ),
     )
     if interrupt is not None:
@@ -112,10 +121,11 @@ def fuzzed(
     if found is None:
         raise NecropsyError(f"cannot run {options.python}: there is no such program")
     options = replace(options, python=str(Path(found).absolute()))  # workers run in a folder of their own
+    unguarded = why_unguarded(options.guard)
     began = time.monotonic()
     watch("loading the target")
     with _Interrupts() as interrupts:
-        engine = _engine(target, read, options)
+        engine = _engine(target, read, options, guard=options.guard != "off" and unguarded is None)
         engine.is_stopped = interrupts.is_stopped
         try:
             return _campaigns(target, read, engine, options, began, interrupts, watch)
@@ -189,9 +199,9 @@ def _target(target: str) -> _Target:
     return _Target({"library": str(path.resolve())}, Source(library=path.resolve()), "binary")
 
 
-def _engine(target: str, read: _Target, options: Options) -> Engine:
+def _engine(target: str, read: _Target, options: Options, *, guard: bool) -> Engine:
     try:
-        return Engine(options.python, read.wanted)
+        return Engine(options.python, read.wanted, guard=guard)
     except RefusedTargetError as error:
         library = read.source.library
         if read.source.function is not None:
@@ -228,6 +238,8 @@ def _campaigns(  # noqa: PLR0917 - one place calls it
 ) -> tuple[Document, KeyboardInterrupt | None]:
     ops = _chosen(_definitions(engine), options.ops, target)
     findings = Findings(engine, options.python, read.source, options.tests, watch)
+    unguarded = why_unguarded(options.guard, loaded=engine.has_guard) if options.guard != "off" else None
+    findings.gaps += [unguarded] if unguarded is not None else []
     targets: list[FuzzTarget] = []
     not_tried: list[NotTried] = []
     interrupt: KeyboardInterrupt | None = None
@@ -245,6 +257,7 @@ def _campaigns(  # noqa: PLR0917 - one place calls it
             seed=options.seed,
             deadline=time.monotonic() + left,
             most_calls=options.calls,
+            configurations=rotation(guard=engine.has_guard, stack=options.stack_size, is_python=op.is_python),
             watch=lambda one: watch(_progress(one, len(findings.found))),
         )
         try:
@@ -273,12 +286,17 @@ def _campaigns(  # noqa: PLR0917 - one place calls it
 def _finish(campaign: Campaign, findings: Findings, interrupts: _Interrupts) -> None:
     """Diagnose what was found; after Ctrl-C without making it simpler first."""
     # Where the heap was found damaged, another death often shows who damaged it.
-    suspects = sorted(campaign.suspects.values(), key=lambda one: one.death.of_the_heap)
-    for suspect in suspects[_MOST_DIAGNOSED:]:
-        said = suspect.death.said or suspect.death.signature
-        why = f"{_MOST_DIAGNOSED} other kinds of death came before: {suspect.recipe.python[:300]}"
-        findings.gaps.append(Gap(part=f"{campaign.op.name}: {said} was not diagnosed", why=why))
-    for suspect in suspects[:_MOST_DIAGNOSED]:
+    suspects = sorted(campaign.suspects.values(), key=lambda one: (one.death.of_the_heap, len(one.configuration.needs)))
+    diagnosed = 0
+    for suspect in suspects:
+        if findings.counts(campaign.op, suspect):
+            continue
+        if diagnosed == _MOST_DIAGNOSED:
+            said = suspect.death.said or suspect.death.signature
+            why = f"{_MOST_DIAGNOSED} other kinds of death came before: {suspect.recipe.python[:300]}"
+            findings.gaps.append(Gap(part=f"{campaign.op.name}: {said} was not diagnosed", why=why))
+            continue
+        diagnosed += 1
         if interrupts.came:
             findings.most_runs = 0
         findings.engine.is_stopped = lambda: False

@@ -5,7 +5,10 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+import pytest
+
 from necropsy.fuzz import test_writer as writer
+from necropsy.fuzz.configurations import PLAIN, Configuration
 from necropsy.fuzz.recipes import Recipe, Tensor
 
 RECIPE = Recipe("ops.GatherRows", {"rows": Tensor("int32", (1,), "same", (-1,))}, {"mode": "a'b"})
@@ -20,9 +23,22 @@ SOURCES = (
 )
 
 
-def text(headline: str, *, repeated: int = 1, source: writer.Source = LIBRARY) -> str:
-    place = Path("/somewhere/tests/test_gather_rows.py")
-    return writer.text_of("GatherRows", RECIPE, repeated=repeated, headline=headline, source=source, place=place)
+def text(
+    headline: str,
+    *,
+    repeated: int = 1,
+    source: writer.Source = LIBRARY,
+    configuration: Configuration = PLAIN,
+) -> str:
+    return writer.text_of(
+        "GatherRows",
+        RECIPE,
+        repeated=repeated,
+        headline=headline,
+        source=source,
+        place=Path("/somewhere/tests/test_gather_rows.py"),
+        configuration=configuration,
+    )
 
 
 def test_what_it_imports_and_where_its_lines_are() -> None:
@@ -37,6 +53,31 @@ def test_what_it_imports_and_where_its_lines_are() -> None:
     assert writer.VARIABLE in plain
     assert "'../../elsewhere/my_op.so'" in plain
     assert "tf.raw_ops" in text("x", source=SOURCES[1])
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize(
+    ("configuration", "line"),
+    [
+        (Configuration(guard="end"), "necropsy_guard_arm(-1)"),
+        (Configuration(guard="begin"), '"NECROPSY_GUARD": "disarmed,small=1,large=1,begin"'),
+        (Configuration(stack=512 << 10), "resource.setrlimit(resource.RLIMIT_STACK, (524288, hard))"),
+    ],
+)
+def test_a_call_that_survives_plainly_has_a_process_of_its_own(
+    source: writer.Source, configuration: Configuration, line: str
+) -> None:
+    plain, odd = (text(one, source=source, configuration=configuration) for one in ("x", '"""' * 99))
+    assert len(plain.splitlines()) == len(odd.splitlines())
+    assert line in plain
+    assert ("--guard" in plain) == (configuration.guard is not None)
+    tree = ast.parse(odd)
+    assert [node.name for node in tree.body if isinstance(node, ast.FunctionDef)] == [
+        writer.function_name("GatherRows", configuration),
+        "test_gather_rows",
+    ]
+    at_the_top = {alias.name for node in tree.body if isinstance(node, ast.Import) for alias in node.names}
+    assert not at_the_top & {"numpy", "tensorflow", "pytest"}, "the test's own process needs none of them"
 
 
 def test_each_call_has_its_file(tmp_path: Path) -> None:

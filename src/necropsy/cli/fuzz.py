@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from necropsy.cli.numbers import Seconds, Whole
+from necropsy.cli.numbers import Bytes, Seconds, Whole
 from necropsy.cli.output import COLOR, ProgressLine, deliver, writable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from necropsy.fuzz.configurations import GuardWish
 
 _PLAIN_LINE_S = 10.0
 """How often a line is written if stderr is not a terminal."""
@@ -41,6 +43,21 @@ _PLAIN_LINE_S = 10.0
     "--seed", metavar="N", type=Whole(min=0), default=0, show_default=True, help="The same seed makes the same calls."
 )
 @click.option(
+    "--guard",
+    type=click.Choice(["auto", "on", "off"]),
+    default="auto",
+    show_default=True,
+    help="Make part of the calls with guarded buffers, as `necropsy run --guard` does. auto: where it can be had.",
+)
+@click.option(
+    "--stack-size",
+    metavar="SIZE",
+    type=Bytes(min=64 << 10),
+    default="512K",
+    show_default=True,
+    help="Make part of the calls on a stack of this size.",
+)
+@click.option(
     "--tests",
     metavar="DIR",
     type=click.Path(path_type=Path, file_okay=False),
@@ -60,6 +77,8 @@ def fuzz(  # noqa: PLR0917 - click passes them by name
     budget: float,
     calls: int | None,
     seed: int,
+    guard: GuardWish,
+    stack_size: int,
     tests: Path,
     json_file: Path | None,
 ) -> None:
@@ -81,7 +100,16 @@ def fuzz(  # noqa: PLR0917 - click passes them by name
 
     if json_file is not None:
         writable(json_file, "--json")
-    options = fuzzing.Options(ops=ops, python=python, budget_s=budget, seed=seed, tests=tests, calls=calls)
+    options = fuzzing.Options(
+        ops=ops,
+        python=python,
+        budget_s=budget,
+        seed=seed,
+        tests=tests,
+        calls=calls,
+        guard=guard,
+        stack_size=stack_size,
+    )
     line = ProgressLine()
     try:
         document, interrupt = fuzzing.fuzzed(target, options, _watcher(line))

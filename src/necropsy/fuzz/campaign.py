@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
 from necropsy.fuzz.cheap_signature import Death
+from necropsy.fuzz.configurations import PLAIN, Configuration
 from necropsy.fuzz.definitions import OpDefinition
 from necropsy.fuzz.engine import Ended, Engine
 from necropsy.fuzz.generator import Generator, Proposal, Seen
@@ -35,6 +37,7 @@ class Suspect:
     seconds: float
     before: tuple[Recipe, ...] = ()
     times: int = 1
+    configuration: Configuration = PLAIN
     asks_for_memory: bool = False
     """It dies because it asks for more memory than there is, without any limit of ours."""
 
@@ -67,11 +70,17 @@ class Campaign:
         seed: int,
         deadline: float,
         most_calls: int | None = None,
+        configurations: Sequence[Configuration] = (PLAIN,),
         watch: Callable[[Campaign], None] = lambda _campaign: None,
     ) -> None:
-        """``deadline``: a ``time.monotonic()``."""
+        """``deadline``: a ``time.monotonic()``; ``configurations``: what batches take turns in."""
         self.engine, self.op = engine, op
         self.deadline, self.most_calls, self.watch = deadline, most_calls, watch
+        self._configurations = tuple(configurations)
+        self._turns = itertools.cycle(configurations)
+        self._made: Counter[Configuration] = Counter()
+        self._died: Counter[Configuration] = Counter()
+        self._skipped: Counter[Configuration] = Counter()
         self.tally = Tally()
         self.suspects: dict[str, Suspect] = {}
         """By cheap signature."""
@@ -79,6 +88,7 @@ class Campaign:
         self._generator = Generator(op, seed, self._seen)
         self._random = Random(f"{seed}:skip:{op.name}")  # noqa: S311 - it is to be repeatable
         self._known: set[tuple[str, str]] = set()
+        self._few: list[Proposal] = []
         self._results: set[str] = set()
         self._messages: set[str] = set()
         self._killed: Counter[str] = Counter()
@@ -97,12 +107,15 @@ class Campaign:
             while not self._is_over():
                 batch = self._batch(proposals)
                 if not batch:
+                    self._repeat()
                     return
+                self.engine.use(self._turn())
                 self._make(batch)
                 self.watch(self)
         finally:
             self.tally.seconds = time.monotonic() - self._began
             self.engine.limit_seconds(self._limits.seconds)
+            self.engine.use(PLAIN)
         self._judge_hunger()
 
     def _is_over(self) -> bool:
@@ -114,6 +127,26 @@ class Campaign:
         made = tally.accepted + tally.refused + tally.deaths
         return tally.deaths >= _MOST_DEATHS and tally.deaths > _DEADLY * made
 
+    def _repeat(self) -> None:
+        """Few different calls can be made: make all of them in each configuration."""
+        for configuration in dict.fromkeys(self._configurations):
+            for at in range(0, len(self._few), BATCH):
+                if self._is_over():
+                    return
+                self.engine.use(configuration)
+                self._make(self._few[at : at + BATCH])
+                self.watch(self)
+
+    def _turn(self) -> Configuration:
+        """The next configuration; one in which most calls die has every fourth of its turns only."""
+        while True:
+            one = next(self._turns)
+            if one == PLAIN or self._died[one] < _MOST_DEATHS or 2 * self._died[one] < self._made[one]:
+                return one
+            self._skipped[one] += 1
+            if self._skipped[one] % 4 == 0:
+                return one
+
     def _batch(self, proposals: Iterator[Proposal]) -> list[Proposal]:
         """The next calls, none of which was made before; empty where nothing new comes."""
         found: list[Proposal] = []
@@ -122,6 +155,7 @@ class Campaign:
             if proposal.recipe.call in self._known or self._is_lethal(proposal):
                 continue
             self._known.add(proposal.recipe.call)
+            self._few += [proposal] if len(self._few) < _MOST_REPEATED else []
             found.append(proposal)
             if len(found) == BATCH:
                 break
@@ -149,6 +183,8 @@ class Campaign:
             tally.misused += 1
             return
         tally.executions += 1
+        self._made[self.engine.configuration] += 1
+        self._died[self.engine.configuration] += end.death is not None
         if end.kind in {"accepted", "refused"}:
             self._survived.update(proposal.changes)
             self._history = [*self._history[-_HISTORY + 1 :], recipe]
@@ -195,9 +231,17 @@ class Campaign:
         else:
             tally.deaths += 1
             known = self.suspects.get(end.death.signature)
+            configuration = self.engine.configuration
             if known is not None:
                 known.times += 1
+                if known.configuration != PLAIN and configuration == PLAIN:
+                    known.recipe, known.configuration, known.before = recipe, PLAIN, tuple(self._history)
                 return
             self.suspects[end.death.signature] = Suspect(
-                recipe, end.death, tally.executions, time.monotonic() - self._began, tuple(self._history)
+                recipe,
+                end.death,
+                tally.executions,
+                time.monotonic() - self._began,
+                tuple(self._history),
+                configuration=configuration,
             )

@@ -16,6 +16,7 @@ _ASSERTION = re.compile(r"(?P<file>[\w+.-]+:\d+): .*Assertion `(?P<said>.*)' fai
 _GLIBC = re.compile(
     r"^(?:\w+\(\): |corrupted |double free|malloc|free|munmap_chunk|realloc|\*\*\* )[^\n]*$", re.MULTILINE
 )
+_GUARD = re.compile(r"^necropsy guard: (?P<said>[^\n]*)$", re.MULTILINE)
 _SANITIZER = re.compile(r"(?:Address|UndefinedBehavior|Thread)Sanitizer: (?P<said>[\w-]+)|runtime error: (?P<what>.+)")
 _NUMBER = re.compile(r"0x[0-9a-fA-F]+|\d+")
 _MEMORY = ("std::bad_alloc", "std::bad_array_new_length")
@@ -43,8 +44,8 @@ class Death:
 
     @property
     def of_the_heap(self) -> bool:
-        """The C library found its heap damaged: the damage was done earlier."""
-        return self.signature.startswith("glibc ")
+        """The C library or the guard found damage that was done earlier."""
+        return self.signature.startswith(("glibc ", "guard "))
 
 
 def death(answer: Mapping[str, Any], log: str) -> Death:
@@ -62,6 +63,8 @@ def death(answer: Mapping[str, Any], log: str) -> Death:
                 return Death(f"{kind} {found['file']}", name, found["said"].strip()[:200], place)
         if found := _last(_EXCEPTION, log):
             return Death(f"exception {found['type']} {place}", name, found["type"], place)
+        if found := _last(_GUARD, log):
+            return Death(f"guard {_NUMBER.sub('N', found['said'])} {place}", name, found["said"][:200], place)
         if found := _last(_GLIBC, log):
             return Death(f"glibc {_NUMBER.sub('N', found[0])}", name, found[0][:200], place)
     if found := _last(_SANITIZER, log):

@@ -22,8 +22,10 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from necropsy import sandbox
+from necropsy.capture.linux.supervise import guard_preload
 from necropsy.errors import NecropsyError
 from necropsy.fuzz.cheap_signature import Death, death
+from necropsy.fuzz.configurations import PLAIN, Configuration
 from necropsy.fuzz.function_names import FunctionNames
 from necropsy.fuzz.target import server
 from necropsy.fuzz.target.worker import ACCEPTED, FIRST, HEAD, MOST, RECORD, REFUSED
@@ -48,12 +50,11 @@ Call = tuple[str, str]
 
 @dataclass(frozen=True)
 class Limits:
-    """What a call may take: seconds, bytes of data, and bytes of stack (None: as this process has)."""
+    """What a call may take: seconds, and bytes of data."""
 
     seconds: float = 8.0
     data: int | None = 4 << 30
     resident: int = 4 << 30
-    stack: int | None = None
 
 
 @dataclass(frozen=True)
@@ -82,8 +83,10 @@ class RefusedTargetError(NecropsyError):
 class Engine:
     """A fork server with at most one worker, until it is closed."""
 
-    def __init__(self, python: str, target: Mapping[str, Any], limits: Limits | None = None) -> None:
-        """Load the target.
+    def __init__(
+        self, python: str, target: Mapping[str, Any], limits: Limits | None = None, *, guard: bool = False
+    ) -> None:
+        """Load the target; with ``guard`` behind the guard allocator, which guards nothing in plain workers.
 
         Raises:
             RefusedTargetError: it cannot be loaded there.
@@ -91,6 +94,7 @@ class Engine:
 
         """
         self.limits = limits or Limits()
+        self.configuration = PLAIN
         self.texts: dict[str, str] = {}
         """The messages that were seen, by their hashes."""
         self.is_stopped: Callable[[], bool] = lambda: False
@@ -107,21 +111,25 @@ class Engine:
         self._rest = b""
         self._pid: int | None = None
         self._read_messages = 0
+        self._guards_small_inputs = "function" in target  # an op's inputs are tensors, which are aligned blocks
         library = target.get("library")
         self._names = FunctionNames(Path(library)) if library is not None else None
         options = {"target": dict(target), "descriptors": descriptors, "parent": os.getpid()}
         try:
-            self._start(python, options, tuple(descriptors.values()))
+            self._start(python, options, tuple(descriptors.values()), guard=guard)
         except BaseException:
             self.close()
             raise
 
-    def _start(self, python: str, options: Mapping[str, Any], kept: tuple[int, ...]) -> None:
+    def _start(self, python: str, options: Mapping[str, Any], kept: tuple[int, ...], *, guard: bool) -> None:
         words = [
             *(sys.executable, "-I", "-S", str(Path(sandbox.__file__)), self._folder.name, "--"),
             *(python, str(Path(server.__file__)), json.dumps(options)),
         ]
         variables = {name: value for name, value in os.environ.items() if name != "NECROPSY_WATCHER"}
+        variables |= {"TMPDIR": self._folder.name, **_QUIET}
+        if guard:
+            variables = _with_guard(variables)
         try:
             self._process = subprocess.Popen(
                 words,
@@ -129,7 +137,7 @@ class Engine:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 cwd=self._folder.name,
-                env={**variables, "TMPDIR": self._folder.name, **_QUIET},
+                env=variables,
                 pass_fds=kept,
                 start_new_session=True,
             )
@@ -141,6 +149,8 @@ class Engine:
             raise RefusedTargetError(first["what"], first["refused"])
         self.offered: dict[str, Any] = first["offered"]
         self.python_version: str = first["python"]
+        self.has_guard: bool = first["guard"]
+        """Guarded configurations can be used."""
 
     # ------------------------------------------------------------ calls
 
@@ -155,7 +165,7 @@ class Engine:
             self.end_worker()
         if self._pid is None:
             self._fork()
-        data = json.dumps(list(calls)).encode()
+        data = json.dumps({"calls": list(calls), **self._how()}).encode()
         os.ftruncate(self._files["batch"], 0)
         os.pwrite(self._files["batch"], data, 0)
         self._shared[FIRST : FIRST + len(calls) * RECORD.size] = bytes(len(calls) * RECORD.size)
@@ -167,6 +177,15 @@ class Engine:
         if ended is not None and len(made) < len(calls):
             made.append(ended)
         return made
+
+    def _how(self) -> dict[str, Any]:
+        """The configuration, for the worker."""
+        how = self.configuration
+        if how.guard is None:
+            return {"stack": how.stack, "guard": None}
+        inputs = how.small_blocks if self._guards_small_inputs else 0
+        guard = {"begin": how.guard == "begin", "inputs": inputs, "call": how.small_blocks}
+        return {"stack": how.stack, "guard": guard}
 
     def _wait(self) -> Ended | None:
         """Wait until the batch is done; where the worker ended instead, how its last call did."""
@@ -242,7 +261,7 @@ class Engine:
 
     def _fork(self) -> None:
         self._drain()
-        request = {"stack": self.limits.stack, "data": self.limits.data}
+        request = {"data": self.limits.data}
         try:
             self._stdin.write(json.dumps(request).encode() + b"\n")
             self._stdin.flush()
@@ -287,6 +306,14 @@ class Engine:
             self.end_worker()
             self.limits = replace(self.limits, data=data)
 
+    def use(self, configuration: Configuration) -> None:
+        """Make the next calls so."""
+        if configuration.stack not in {None, self.configuration.stack}:
+            self.end_worker()  # a stack that has grown does not shrink
+        if self._guards_small_inputs and configuration.guard != self.configuration.guard:
+            self.end_worker()  # NumPy uses the memory of earlier arrays again
+        self.configuration = configuration
+
     def end_worker(self) -> None:
         """Let the next call begin in a new worker."""
         if self._pid is None:
@@ -310,3 +337,12 @@ class Engine:
                 os.close(handle)
         self._files, self._wake, self._done = {}, (-1, -1), (-1, -1)
         self._folder.cleanup()
+
+
+def _with_guard(variables: Mapping[str, str]) -> dict[str, str]:
+    """The variables of a process in which the guard allocator waits to be armed."""
+    entries = guard_preload.added(
+        f"{name}={value}".encode("utf-8", "surrogateescape") for name, value in variables.items()
+    )
+    pairs = (os.fsdecode(one).partition("=") for one in entries)
+    return {**{name: value for name, _, value in pairs}, guard_preload.OPTIONS: "disarmed,small=1,large=1"}

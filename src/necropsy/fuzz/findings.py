@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
@@ -14,6 +14,7 @@ from necropsy.errors import NecropsyError
 from necropsy.fuzz import plain_run, test_writer
 from necropsy.fuzz.campaign import Suspect
 from necropsy.fuzz.cheap_signature import Death
+from necropsy.fuzz.configurations import PLAIN, SMALL_BLOCKS, Configuration
 from necropsy.fuzz.definitions import OpDefinition
 from necropsy.fuzz.described_calls import described, shown
 from necropsy.fuzz.engine import Ended, Engine
@@ -25,7 +26,9 @@ from necropsy.model import Diagnosis, Evidence, FuzzFinding, FuzzFirst, Gap, Rep
 REPEATED = 30
 """Calls in one process for a death that comes later than the damage."""
 _RUNS = 5
+_GUARDED = Configuration(guard="end", small_blocks=SMALL_BLOCKS)
 _DAMAGE = frozenset({"heap-corruption", "heap-buffer-overflow", "double-free", "use-after-free", "invalid-write"})
+_ACCESS = frozenset({"heap-buffer-overflow", "use-after-free", "invalid-read", "invalid-write"})
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,7 @@ class Alone:
     recipe: Recipe
     repeated: int
     death: Death
+    configuration: Configuration = PLAIN
 
 
 @dataclass
@@ -52,10 +56,18 @@ class Findings:
     reports: list[Report] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
 
+    def counts(self, op: OpDefinition, suspect: Suspect) -> bool:
+        """A damaged heap dies in many ways: count it to a finding on the same op that damages it, if there is one."""
+        if not suspect.death.of_the_heap:
+            return False
+        for at, one in enumerate(self.found):
+            if one.call.target == op.name and one.rule in _DAMAGE:
+                self.found[at] = msgspec.structs.replace(one, times=one.times + suspect.times)
+                return True
+        return False
+
     def add(self, op: OpDefinition, suspect: Suspect) -> None:
         """Turn a death into a finding, or into another time of one; a gap says where neither was possible."""
-        if suspect.death.of_the_heap and self._counted(op, suspect):
-            return
         limits = self.engine.limits
         if suspect.asks_for_memory:
             self.engine.limit_data(None)
@@ -63,6 +75,7 @@ class Findings:
             self._add(op, suspect)
         finally:
             self.engine.limit_data(limits.data)
+            self.engine.use(PLAIN)
 
     def _add(self, op: OpDefinition, suspect: Suspect) -> None:
         self.watch(f"{op.name}: running a lethal call again")
@@ -79,40 +92,44 @@ class Findings:
         self.watch(f"{op.name}: diagnosing {alone.death.signature}")
         self._diagnose(op, suspect, recipe, alone, Reproduced(runs=_RUNS, crashed=crashed))
 
-    def _counted(self, op: OpDefinition, suspect: Suspect) -> bool:
-        """A damaged heap dies in many ways: count it to a finding on the same op that damages it."""
-        for at, one in enumerate(self.found):
-            if one.call.target == op.name and one.rule in _DAMAGE:
-                self.found[at] = msgspec.structs.replace(one, times=one.times + suspect.times)
-                return True
-        return False
-
     # ------------------------------------------------------------ alone, and simpler
 
     def _run(self, recipe: Recipe, repeated: int, *, fresh: bool) -> Ended:
         return self.engine.run([recipe.call] * repeated, fresh=fresh)[-1]
 
     def _alone(self, suspect: Suspect) -> Alone | None:
-        """The call that kills by itself: the last one, or one before that damaged the heap."""
-        for recipe, repeated in (
-            (suspect.recipe, 1),
-            (suspect.recipe, 1),
-            (suspect.recipe, REPEATED),
-            *((one, REPEATED) for one in reversed(suspect.before)),
-        ):
+        """The call that kills by itself, in the plainest configuration in which it does."""
+        own = suspect.configuration
+        before = tuple((one, REPEATED) for one in reversed(suspect.before))
+        tries = ((suspect.recipe, 1), (suspect.recipe, 1), (suspect.recipe, REPEATED), *before)
+        if own != PLAIN:
+            alone = self._dying(tries[:1], PLAIN)
+            if alone is not None and alone.death.signature == suspect.death.signature:
+                return alone
+        alone = self._dying(tries, own)
+        if alone is None and own.guard is None and self.engine.has_guard:
+            # The call may have met a block that was guarded for one before it.
+            alone = self._dying(tuple((recipe, 1) for recipe, _ in tries[1:]), _GUARDED)
+        return alone
+
+    def _dying(self, tries: Sequence[tuple[Recipe, int]], configuration: Configuration) -> Alone | None:
+        """The first of these calls that kills: the suspect's own, or one before that damaged the heap."""
+        self.engine.use(configuration)
+        for recipe, repeated in tries:
             end = self._run(recipe, repeated, fresh=True)
             if end.kind in {"died", "hungry"} and end.death is not None:
-                return Alone(recipe, repeated, end.death)
+                return Alone(recipe, repeated, end.death, configuration)
         return None
 
     def _shrunk(self, op: OpDefinition, alone: Alone) -> Recipe:
-        by_chance = alone.repeated > 1 or alone.death.of_the_heap
+        is_late = alone.repeated > 1 or alone.death.of_the_heap
+        by_chance = is_late and alone.configuration.guard is None
 
         def dies(recipe: Recipe) -> bool:
             end = self._run(recipe, alone.repeated, fresh=by_chance)
             if end.death is None:
                 return False
-            return by_chance or end.death.signature == alone.death.signature
+            return is_late or end.death.signature == alone.death.signature
 
         self.watch(f"{op.name}: making the call simpler")
         wild = alone.death.signal in {"SIGSEGV", "SIGBUS"} and not alone.death.of_the_stack
@@ -129,17 +146,17 @@ class Findings:
         for recipe in [simplest, *([alone.recipe] if alone.recipe != simplest else [])]:
             place = test_writer.place_for(self.tests, op.name, recipe)
             is_new = not place.exists()
-            self._write(op, recipe, alone.repeated, f"{op.name} dies of this call.", place)
+            self._write(op, replace(alone, recipe=recipe), f"{op.name} dies of this call.", place)
             report = None
             try:
-                report = self._report(op, place)
+                report = self._report(op, place, alone.configuration)
             finally:
                 if report is None and is_new:
                     place.unlink(missing_ok=True)
             if report is not None:
                 break
         if report is None or report.verdict is None:
-            self._gap(op, suspect, f"died in {again.crashed} of {again.runs} workers, but not in plain Python")
+            self._gap(op, suspect, f"died in {again.crashed} of {again.runs} workers, but not {alone.configuration}")
             return
         verdict = report.verdict
         known = next((at for at, one in enumerate(self.found) if _is_same(one, verdict, report, op)), None)
@@ -150,13 +167,20 @@ class Findings:
             self.found[known] = msgspec.structs.replace(one, times=one.times + suspect.times)
             return
         headline = f"{op.name} dies of this call: {verdict.rule}. {verdict.summary}"
-        self._write(op, recipe, alone.repeated, headline, place)
+        alone = replace(alone, recipe=recipe)
+        self._write(op, alone, headline, place)
         self.reports.append(report)
-        self.found.append(self._finding(op, suspect, recipe, alone, again, report, verdict, place))
+        self.found.append(self._finding(op, suspect, alone, again, report, verdict, place))
 
-    def _write(self, op: OpDefinition, recipe: Recipe, repeated: int, headline: str, place: Path) -> None:
+    def _write(self, op: OpDefinition, alone: Alone, headline: str, place: Path) -> None:
         text = test_writer.text_of(
-            op.name, recipe, repeated=repeated, headline=headline, source=self.source, place=place
+            op.name,
+            alone.recipe,
+            repeated=alone.repeated,
+            headline=headline,
+            source=self.source,
+            place=place,
+            configuration=alone.configuration,
         )
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
@@ -164,9 +188,10 @@ class Findings:
         except OSError as error:
             raise NecropsyError(f"cannot write {place}: {error.strerror or error}") from error
 
-    def _report(self, op: OpDefinition, place: Path) -> Report | None:
-        """The report on a run of the test in plain Python; None where it survived."""
-        document = plain_run.document_of(self.python, place.resolve(), test_writer.test_name(op.name))
+    def _report(self, op: OpDefinition, place: Path, configuration: Configuration) -> Report | None:
+        """The report on a run of the test's call; None where it survived."""
+        function = test_writer.function_name(op.name, configuration)
+        document = plain_run.document_of(self.python, place.resolve(), function, guard=configuration.guard_options)
         if document is None:
             return None
         report = own_report(document) or next(iter(document.reports), None)
@@ -176,7 +201,6 @@ class Findings:
         self,
         op: OpDefinition,
         suspect: Suspect,
-        recipe: Recipe,
         alone: Alone,
         again: Reproduced,
         report: Report,
@@ -188,7 +212,9 @@ class Findings:
         fields["evidence"] = (
             *verdict.evidence,
             Evidence(
-                claim="this call ends the process", seen=shown(op.name, recipe)[:2000], where="a run in plain Python"
+                claim="this call ends the process",
+                seen=shown(op.name, alone.recipe)[:2000],
+                where=f"a run {alone.configuration}",
             ),
         )
         with contextlib.suppress(ValueError):
@@ -196,12 +222,13 @@ class Findings:
         return FuzzFinding(
             **fields,
             signature=report.signature,
-            call=described(op.name, recipe, alone.repeated),
+            call=described(op.name, alone.recipe, alone.repeated),
             test=str(place),
             first=FuzzFirst(execution=suspect.execution, seconds=round(suspect.seconds, 3)),
             times=suspect.times,
             reproduced=again,
-            elements=sum(one.size for one in recipe.tensors()),
+            needs=alone.configuration.needs,
+            elements=sum(one.size for one in alone.recipe.tensors()),
         )
 
     def _gap(self, op: OpDefinition, suspect: Suspect, why: str) -> None:
@@ -216,7 +243,10 @@ def _is_native(report: Report) -> bool:
 
 
 def _is_same(one: FuzzFinding, verdict: Diagnosis, report: Report, op: OpDefinition) -> bool:
-    """The same signature, or the same rule in the same function, whatever types it is compiled for."""
+    """The same signature, or the same rule in the same function, whatever types it is compiled for.
+
+    An access beyond a buffer has another rule where it hits memory that is not mapped.
+    """
     if one.call.target != op.name:
         return False
     if one.signature is not None and one.signature == report.signature:
@@ -225,7 +255,7 @@ def _is_same(one: FuzzFinding, verdict: Diagnosis, report: Report, op: OpDefinit
     if mine is None or other is None or mine.function is None or other.function is None:
         return False
     return (
-        one.rule == verdict.rule
+        (one.rule == verdict.rule or {one.rule, verdict.rule} <= _ACCESS)
         and without_types(mine.function) == without_types(other.function)
         and mine.line == other.line
     )

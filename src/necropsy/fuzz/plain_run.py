@@ -1,4 +1,4 @@
-"""Runs a written test in plain Python under ``necropsy run``: what a finding is diagnosed from."""
+"""Runs the call of a written test in a process of its own under ``necropsy run``: a finding is diagnosed from it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from necropsy import sandbox, supervised
+from necropsy.capture.linux.supervise import guard_preload
 from necropsy.confirm import subreaper
 from necropsy.model import Document
 
@@ -21,11 +22,12 @@ _QUIET = {"CUDA_VISIBLE_DEVICES": "-1", "PYTHONDONTWRITEBYTECODE": "1"}
 
 
 def document_of(
-    python: str, test: Path, function: str, *, variables: Mapping[str, str] | None = None
+    python: str, test: Path, function: str, *, guard: str | None = None, variables: Mapping[str, str] | None = None
 ) -> Document | None:
-    """The document of a run of one test function; None where the supervisor itself failed.
+    """The document of a run of one function of a test; None where the supervisor itself failed.
 
-    It runs in an empty folder, and cannot write to any other where the kernel has Landlock.
+    ``guard``: options of the guard (``NECROPSY_GUARD``); None: no guard. The function runs in an empty folder, and
+    cannot write to any other where the kernel has Landlock.
     """
     with tempfile.TemporaryDirectory(prefix="necropsy-fuzz-") as name:
         base = Path(name)
@@ -34,7 +36,9 @@ def document_of(
         report = base / "report.json"
         words = [
             *(sys.executable, "-I", "-S", str(Path(subreaper.__file__)), str(os.getpid())),
-            *supervised.command(report, None, ["--timeout", f"{LIMIT_S:.0f}"]),
+            *supervised.command(
+                report, None, ["--timeout", f"{LIMIT_S:.0f}", *(["--guard"] if guard is not None else [])]
+            ),
             *(sys.executable, "-I", "-S", str(Path(sandbox.__file__)), str(work), "--"),
             *(python, "-c", _CALL, str(test), function),
         ]
@@ -44,6 +48,7 @@ def document_of(
             env={
                 **{key: value for key, value in os.environ.items() if key != "NECROPSY_WATCHER"},
                 **_QUIET,
+                **({guard_preload.OPTIONS: guard} if guard is not None else {}),
                 **(variables or {}),
                 "NECROPSY_OUTPUT": str(base / "reports"),
             },

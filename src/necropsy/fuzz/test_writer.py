@@ -1,4 +1,8 @@
-"""Writes a finding as a pytest file that needs neither necropsy nor anything beyond NumPy and the framework."""
+"""Writes a finding as a pytest file that imports nothing beyond pytest, NumPy and the framework.
+
+Where the call dies in plain Python, the test makes it. Otherwise the test makes it in a process under ``necropsy run``,
+and fails with the name of the rule.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from necropsy.fuzz.configurations import PLAIN, Configuration
 from necropsy.fuzz.recipes import Recipe, literal, value
 
 VARIABLE = "NECROPSY_FUZZ_LIBRARY"
@@ -19,6 +24,11 @@ _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 def test_name(op: str) -> str:
     """``test_gather_rows`` for ``GatherRows``."""
     return "test_" + re.sub(r"\W+", "_", _WORD.sub("_", op)).strip("_").lower()
+
+
+def function_name(op: str, configuration: Configuration) -> str:
+    """The function of the file that makes the call in its own process."""
+    return test_name(op) if configuration == PLAIN else test_name(op).replace("test_", "call_", 1)
 
 
 def place_for(folder: Path, op: str, recipe: Recipe) -> Path:
@@ -74,26 +84,22 @@ def _beside(path: Path, place: Path) -> str:
     return os.path.relpath(path.resolve(), place.parent.resolve())
 
 
-def text_of(op: str, recipe: Recipe, *, repeated: int, headline: str, source: Source, place: Path) -> str:
+def text_of(
+    op: str,
+    recipe: Recipe,
+    *,
+    repeated: int,
+    headline: str,
+    source: Source,
+    place: Path,
+    configuration: Configuration = PLAIN,
+) -> str:
     """The file's text. Its lines are the same for any ``headline``, which a report that names them relies on."""
     imports, top, made = source.lines(place)
     if "np." not in _arguments(recipe):
         imports = [one for one in imports if one not in {_NUMPY, ""}]
-    lines = [
-        f'"""{_quoted(headline)}',
-        "",
-        f"{_MARK}. The test passes once the call ends with a result, or with an error that Python sees.",
-        '"""',
-        "",
-        *imports,
-        "",
-        *([*top, ""] if top else ()),
-    ]
     indented = "        " if repeated == 1 else "            "
-    lines += [
-        "",
-        f"def {test_name(op)}():",
-        f"    {made}",
+    call = [
         _arguments(recipe),
         "    try:",
         *(() if repeated == 1 else (f"        for _ in range({repeated}):  # the damage shows later",)),
@@ -101,7 +107,81 @@ def text_of(op: str, recipe: Recipe, *, repeated: int, headline: str, source: So
         "    except Exception as error:",
         "        print(error)  # a proper refusal",
     ]
+    head = [f'"""{_quoted(headline)}', "", f"{_MARK}. {_PASSES}"]
+    if configuration == PLAIN:
+        head += ['"""', "", *imports, "", *([*top, ""] if top else ())]
+        return "\n".join([*head, "", f"def {test_name(op)}():", f"    {made}", *call]) + "\n"
+    head += [f"The call is made in a process of its own, {configuration}.", '"""', ""]
+    frameworks = [one for one in imports if one.rpartition(" ")[2] in {"np", "tf"}]
+    standard = {one for one in imports if one and one not in frameworks} | _STANDARD
+    standard |= {"import ctypes"} if configuration.guard is not None else set()
+    standard |= {"import resource"} if configuration.stack is not None else set()
+    lines = [
+        *(*head, *sorted(standard, key=lambda one: (one.startswith("from"), one)), ""),
+        *([*top, ""] if top else ()),
+        "",
+        f"def {function_name(op, configuration)}():",
+        *(f"    {one}" for one in frameworks),
+        *([""] if frameworks else ()),
+        f"    {made}",
+        *_prepared(configuration, has_arrays=_NUMPY in frameworks),
+        *call,
+        "",
+        "",
+        f"def {test_name(op)}():",
+        *_in_a_child(configuration),
+        "",
+        "",
+        'if __name__ == "__main__":',
+        f"    {function_name(op, configuration)}()",
+    ]
     return "\n".join(lines) + "\n"
+
+
+def _prepared(configuration: Configuration, *, has_arrays: bool) -> list[str]:
+    """The lines of the child before the call: what sets the configuration up."""
+    lines = []
+    if configuration.stack is not None:
+        lines += ["    hard = resource.getrlimit(resource.RLIMIT_STACK)[1]"]
+        lines += [f"    resource.setrlimit(resource.RLIMIT_STACK, ({configuration.stack}, hard))"]
+    if configuration.guard is not None:
+        lines += [_TAKEN] if has_arrays else []
+        lines += ["    ctypes.CDLL(None).necropsy_guard_arm(-1)  # every buffer from now on"]
+    return lines
+
+
+def _in_a_child(configuration: Configuration) -> list[str]:
+    """The body of the test."""
+    options, variables = ["--quiet", "--json"], '"NECROPSY_OUTPUT": folder'
+    if configuration.guard_options is not None:
+        options, variables = ["--guard", *options], f'{variables}, "NECROPSY_GUARD": "{configuration.guard_options}"'
+    return _CHILD.format(options=", ".join(f'"{one}"' for one in options), variables=variables).splitlines()
+
+
+_PASSES = "The test passes once the call ends with a result, or with an error that Python sees."
+_STANDARD = {f"import {one}" for one in ("json", "os", "shutil", "subprocess", "sys", "tempfile")}
+_TAKEN = (
+    "    taken = [np.empty(size, np.uint8) for size in range(1024) for _ in range(8)]  # NumPy's store of freed memory"
+)
+_STANDARD |= {"from pathlib import Path"}
+_CHILD = """\
+    import pytest
+
+    necropsy = shutil.which("necropsy")
+    if necropsy is None:
+        pytest.skip("necropsy is not on PATH, and the call dies under `necropsy run` only")
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder, "report.json")
+        words = [necropsy, "run", {options}, str(report), "--", sys.executable, __file__]
+        variables = {{**os.environ, {variables}}}
+        done = subprocess.run(words, env=variables, capture_output=True, text=True)
+        if not report.exists():
+            pytest.skip("necropsy cannot run it: " + (done.stderr.strip().splitlines() or ["no reason given"])[0])
+        found = [one["verdict"] for one in json.loads(report.read_text())["reports"]]
+    if found:
+        pytest.fail("; ".join(f"{{one['rule']}}: {{one['summary']}}" if one else "died" for one in found))
+    assert done.returncode == 0, done.stderr
+"""
 
 
 def _arguments(recipe: Recipe) -> str:

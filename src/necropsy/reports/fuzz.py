@@ -5,11 +5,17 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
-from necropsy.model import Document, FuzzFinding, Fuzzing, FuzzTarget
+from necropsy.model import Document, FuzzFinding, Fuzzing, FuzzNeed, FuzzTarget
 from necropsy.reports.terminal import BOLD, RED, Pen, clean, without_commands, wrap
 
 _LONGEST_CALL = 300
 _MOST_TARGETS = 40
+_NEEDS: dict[FuzzNeed, str] = {
+    "guard": "guarded buffers (`necropsy run --guard`) to die",
+    "stack-size": "a small stack (--stack-size) to die",
+    "second-run": "a second run to be seen",
+    "threads": "several threads to be seen",
+}
 
 
 def render(document: Document, *, color: bool = False, width: int = 80) -> str:
@@ -79,6 +85,8 @@ def _finding(one: FuzzFinding, number: int, pen: Pen, width: int) -> Iterator[st
     )
     call = clean(one.call.python)
     yield f"     {call if len(call) <= _LONGEST_CALL else call[: _LONGEST_CALL - 3] + '...'}"
+    if one.needs:
+        yield from wrap(f"Needs {' and '.join(_NEEDS[need] for need in one.needs)}.", width, first="   ", rest="   ")
     if one.call.repeated > 1:
         yield f"   It dies when the call is repeated, up to {one.call.repeated} times."
     for fix in one.fixes[:1]:

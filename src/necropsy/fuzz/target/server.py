@@ -2,9 +2,9 @@
 
 OPTIONS is a JSON object: ``target``, ``descriptors`` (see ``worker``), and ``parent``, the process that it ends with.
 It answers on stdout, a JSON object a line: first what the target offers, or why it cannot be loaded (``refused``).
-stdin has a request a line, ``{"stack": null, "data": 4294967296}``, the limits of the next worker. The answer is its
-``pid``, and at its end another line that says how it ended. Nothing of TensorFlow's runtime may start here: a fork
-would lose its threads.
+stdin has a request a line, ``{"data": 4294967296}``, the limit of the next worker. The answer is its ``pid``, and at
+its end another line that says how it ended. Nothing of TensorFlow's runtime may start here: a fork would lose its
+threads.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def main(options: dict[str, Any]) -> int:
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     nowhere = os.open(os.devnull, os.O_RDWR)
     os.dup2(nowhere, 1)
-    from necropsy.fuzz.target import functions, loading, ops, wait, worker
+    from necropsy.fuzz.target import functions, guarding, loading, ops, wait, worker
 
     for name in [one for one in sys.modules if one.split(".")[0] == "necropsy"]:
         del sys.modules[name]  # a target may import the real one
@@ -35,7 +35,7 @@ def main(options: dict[str, Any]) -> int:
     except loading.RefusedError as error:
         say(out, {"refused": str(error), "what": error.what})
         return 0
-    say(out, {"offered": offered, "python": sys.version.split()[0]})
+    say(out, {"offered": offered, "python": sys.version.split()[0], "guard": guarding.is_loaded()})
     for line in sys.stdin:
         limits = json.loads(line)
         reading, writing = os.pipe()

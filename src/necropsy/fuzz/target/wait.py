@@ -27,7 +27,7 @@ _BELOW, _ABOVE = 1 << 16, 1 << 20
 _MACHINE = platform.machine()
 _PC, _SP = {"x86_64": (16 * 8, 19 * 8), "aarch64": (32 * 8, 31 * 8)}.get(_MACHINE, (0, 0))
 _SYSTEM = re.compile(
-    r"/(?:libc|libstdc\+\+|libm|libpthread|libgcc_s|ld-linux[^/]*|libasan|libpython[^/]*|python3[^/]*)\b"
+    r"/(?:libc|libstdc\+\+|libm|libpthread|libgcc_s|ld-linux[^/]*|libasan|_guard-|libpython[^/]*|python3[^/]*)\b"
 )
 
 _libc = ctypes.CDLL(None, use_errno=True)

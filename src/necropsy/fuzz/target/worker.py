@@ -2,8 +2,9 @@
 
 A call is two texts of Python: what is called, and its keyword arguments. ``descriptors`` are numbers of files that the
 campaign has opened: ``wake`` (a pipe: a byte for each batch), ``done`` (a pipe: a byte for each batch that is done),
-``batch`` (its calls as JSON), ``results`` (how each ended, see ``RECORD``), ``messages`` (a JSON line for each new
-message) and ``log`` (stdout and stderr).
+``batch`` (JSON: its ``calls``, the ``stack`` that they may take, and what to ``guard``, see ``guarding``),
+``results`` (how each ended, see ``RECORD``), ``messages`` (a JSON line for each new message) and ``log`` (stdout and
+stderr).
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import signal
 import struct
 import time
 from typing import Any
+
+from necropsy.fuzz.target import guarding
 
 HEAD = struct.Struct("=qd")
 """The number of the call in progress, and when it began (time.monotonic); -1 between batches."""
@@ -43,14 +46,18 @@ def work(descriptors: dict[str, int], limits: dict[str, Any], names: dict[str, A
         warm()
     shared = mmap.mmap(descriptors["results"], FIRST + MOST * RECORD.size)
     refusals: tuple[Any, ...] = names.pop("__refusals__")
+    stack = resource.getrlimit(resource.RLIMIT_STACK)
     seen: set[bytes] = set()
     while os.read(descriptors["wake"], 1):
         size = os.fstat(descriptors["batch"]).st_size
-        calls: list[list[str]] = json.loads(os.pread(descriptors["batch"], size, 0))
+        batch = json.loads(os.pread(descriptors["batch"], size, 0))
+        calls: list[list[str]] = batch["calls"]
+        guard = guarding.Guard(batch["guard"])
+        limit(resource.RLIMIT_STACK, batch["stack"] or stack[0])
         for at, (function, arguments) in enumerate(calls):
             began = time.monotonic()
             HEAD.pack_into(shared, 0, at, began)
-            status, text, digest = call(function, arguments, names, refusals)
+            status, text, digest = call(function, arguments, names, refusals, guard)
             said = hashlib.blake2b(_NUMBER.sub("N", text).encode("utf-8", "replace"), digest_size=8).digest()
             if text and said not in seen:
                 seen.add(said)
@@ -65,14 +72,18 @@ def work(descriptors: dict[str, int], limits: dict[str, Any], names: dict[str, A
         os.write(descriptors["done"], b".")
 
 
-def call(function: str, arguments: str, names: dict[str, Any], refusals: tuple[Any, ...]) -> tuple[int, str, bytes]:
+def call(
+    function: str, arguments: str, names: dict[str, Any], refusals: tuple[Any, ...], guard: guarding.Guard
+) -> tuple[int, str, bytes]:
     """Make one call: how it ended, its message, and the digest of its result."""
     try:
-        given = eval("dict(%s)" % arguments, names)
+        with guard.inputs:
+            given = eval("dict(%s)" % arguments, names)
     except Exception as error:  # noqa: BLE001 - a value that cannot be made is no call
         return MISUSED, message(error), _NOTHING
     try:
-        result = eval(function, names)(**given)
+        with guard.call:
+            result = eval(function, names)(**given)
         return ACCEPTED, "", digest_of(result)
     except refusals as error:
         return REFUSED, message(error), _NOTHING
@@ -118,6 +129,7 @@ def _restrict(log: int, limits: dict[str, Any]) -> None:
     nowhere = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nowhere, 0)
     os.ftruncate(log, 0)
+    os.lseek(log, 0, os.SEEK_SET)  # where the worker before stood
     for standard in (1, 2):
         os.dup2(log, standard)
     os.setpgid(0, 0)
@@ -126,9 +138,14 @@ def _restrict(log: int, limits: dict[str, Any]) -> None:
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_FSIZE, _MOST_LOG),
         (resource.RLIMIT_DATA, limits.get("data")),
-        (resource.RLIMIT_STACK, limits.get("stack")),
     ):
-        if most is None:
-            continue
-        hard = resource.getrlimit(kind)[1]
-        resource.setrlimit(kind, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
+        if most is not None:
+            limit(kind, most)
+
+
+def limit(kind: int, most: int) -> None:
+    """Set a limit that can be raised again."""
+    hard = resource.getrlimit(kind)[1]
+    if most == resource.RLIM_INFINITY:
+        most = hard
+    resource.setrlimit(kind, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))

@@ -1,0 +1,84 @@
+"""How calls are made: as in a plain process, with guarded buffers, or on a small stack."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from necropsy.capture.linux.supervise import guard_preload
+from necropsy.errors import NecropsyError
+from necropsy.model import FuzzNeed, Gap
+
+GuardWish = Literal["auto", "on", "off"]
+Placement = Literal["end", "begin"]
+
+SMALL_STACK = 512 << 10
+"""What macOS gives to threads; musl and many thread pools give less."""
+SMALL_BLOCKS = 100
+"""Of blocks below 1 KiB, the first ones of a call that are guarded: TensorFlow makes dozens, and each takes time."""
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """``guard``: the side of each buffer that a forbidden page is at; ``stack``: bytes for the thread that calls.
+
+    ``small_blocks``: of how many buffers below 1 KiB, tensors excepted, which are always guarded.
+    """
+
+    guard: Placement | None = None
+    small_blocks: int = 0
+    stack: int | None = None
+
+    @property
+    def needs(self) -> tuple[FuzzNeed, ...]:
+        """What a plain process lacks."""
+        guard: tuple[FuzzNeed, ...] = ("guard",) if self.guard is not None else ()
+        return (*guard, "stack-size") if self.stack is not None else guard
+
+    @property
+    def guard_options(self) -> str | None:
+        """The value of ``NECROPSY_GUARD`` for a process that arms the guard before a call."""
+        if self.guard is None:
+            return None
+        return "disarmed,small=1,large=1" + (",begin" if self.guard == "begin" else "")
+
+    def __str__(self) -> str:
+        """As the end of a sentence: ``in plain Python``."""
+        where = "in plain Python" if self.guard is None else "with `necropsy run --guard`"
+        return where if self.stack is None else f"{where} with a stack of {self.stack >> 10:,} KiB"
+
+
+PLAIN = Configuration()
+
+
+def rotation(*, guard: bool, stack: int, is_python: bool) -> tuple[Configuration, ...]:
+    """What the batches of a campaign take turns in. Whatever dies plainly dies guarded as well."""
+    small = Configuration(stack=stack)
+    if not guard:
+        return (PLAIN, PLAIN, small, PLAIN)
+    few = SMALL_BLOCKS if is_python else 0  # a function's arrays are no tensors
+    end, begin = Configuration(guard="end", small_blocks=few), Configuration(guard="begin", small_blocks=few)
+    all_blocks = Configuration(guard="end", small_blocks=SMALL_BLOCKS)
+    return (PLAIN, end, begin, small, PLAIN, all_blocks, begin, end)
+
+
+def why_unguarded(wish: GuardWish, *, loaded: bool | None = None) -> Gap | None:
+    """Why calls cannot be guarded; None where they can. ``loaded``: the target's process has the guard.
+
+    Raises:
+        NecropsyError: they cannot, and the wish is ``on``.
+
+    """
+    error = None
+    if loaded is False:
+        error = NecropsyError("--guard does not work: the interpreter did not load the guard library")
+    else:
+        try:
+            guard_preload.check()
+        except NecropsyError as missing:
+            error = missing
+    if error is not None and wish == "on":
+        raise error
+    if error is None:
+        return None
+    return Gap(part="guard", why=f"{error}; accesses just beyond a buffer were not looked for")

@@ -1,0 +1,214 @@
+"""Deaths that a plain process does not show: with guarded buffers, and on a small stack. Functions in C, no TensorFlow."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import needs
+from necropsy import fuzzing
+from necropsy.capture.linux.supervise import guard_preload
+from necropsy.errors import NecropsyError
+from necropsy.fuzz.configurations import PLAIN, SMALL_BLOCKS, SMALL_STACK, Configuration, rotation, why_unguarded
+from necropsy.fuzz.engine import Ended, Engine
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="workers are forked"),
+    pytest.mark.skipif(not guard_preload.LIBRARY.exists(), reason="there is no guard: no compiler at installation"),
+    needs.command("gcc"),
+]
+
+SOURCE = r"""
+#include <stdlib.h>
+__attribute__((noinline)) int sum(const int *in, long from, long to) {
+    int total = 0;
+    for (long at = from; at < to; at++) total += in[at];
+    return total;
+}
+__attribute__((noinline)) int scratch(long bytes, long more) {
+    volatile char *block = malloc(bytes);
+    for (long at = 0; at < bytes + more; at++) block[at] = 1;
+    free((void *)block);
+    return 0;
+}
+__attribute__((noinline)) int large(long bytes) {
+    volatile char local[bytes + 1];
+    for (long at = bytes; at >= 0; at -= 4096) local[at] = 1;
+    return local[0];
+}
+"""
+BINDINGS = """
+import ctypes
+from pathlib import Path
+
+import numpy as np
+
+native = ctypes.CDLL(str(Path(__file__).parent / "native.so"))
+
+
+def sum_of(values: np.ndarray, start: int = 0, more: int = 0) -> int:
+    values = np.ascontiguousarray(values, np.int32)
+    at = values.ctypes.data_as(ctypes.c_void_p)
+    return native.sum(at, ctypes.c_long(start), ctypes.c_long(values.size + more))
+
+
+def past_the_end(values: np.ndarray) -> int:
+    return sum_of(values, 0, LIMIT)
+
+
+def scratch(size: int, more: int) -> int:
+    return native.scratch(ctypes.c_long(size), ctypes.c_long(more))
+
+
+def large(size: int) -> int:
+    return native.large(ctypes.c_long(size))
+
+
+LIMIT = 1
+"""
+END, BEGIN = (Configuration(guard=side, small_blocks=SMALL_BLOCKS) for side in ("end", "begin"))
+SMALL = Configuration(stack=SMALL_STACK)
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("native")
+    (folder / "native.c").write_text(SOURCE)
+    words = ["gcc", "-g", "-O1", "-shared", "-fPIC", "-o", "native.so", "native.c"]
+    subprocess.run(words, cwd=folder, check=True)
+    (folder / "bindings.py").write_text(BINDINGS)
+    return folder / "bindings.py"
+
+
+class Functions:
+    """The functions of the file, each behind a fork server of its own that starts when it is first called."""
+
+    def __init__(self, file: Path) -> None:
+        self._file, self._engines = file, dict[str, Engine]()
+
+    def call(self, function: str, arguments: str, configuration: Configuration) -> Ended:
+        if function not in self._engines:
+            wanted = {"module": str(self._file), "function": function, "folder": str(self._file.parent)}
+            self._engines[function] = Engine(sys.executable, wanted, guard=True)
+        engine = self._engines[function]
+        engine.use(configuration)
+        return engine.run([("target", arguments)])[-1]
+
+    def close(self) -> None:
+        for engine in self._engines.values():
+            engine.close()
+
+
+@pytest.fixture(scope="module")
+def functions(file: Path) -> Iterator[Functions]:
+    one = Functions(file)
+    yield one
+    one.close()
+
+
+INTEGERS = "values=np.zeros(16, np.int32)"
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "configuration", "signature"),
+    [
+        ("sum_of", f"{INTEGERS}, more=1", END, "SIGSEGV native.so"),
+        ("sum_of", f"{INTEGERS}, start=-1", BEGIN, "SIGSEGV native.so"),
+        ("scratch", "size=64, more=1", END, "SIGSEGV native.so"),
+        ("scratch", "size=60, more=1", END, "guard N bytes after the end of the block of N bytes"),
+        ("large", "size=600 << 10", SMALL, "SIGSEGV stack"),
+    ],
+)
+def test_a_death_that_is_not_seen_plainly(
+    functions: Functions, function: str, arguments: str, configuration: Configuration, signature: str
+) -> None:
+    assert functions.call(function, arguments, PLAIN).kind == "accepted"
+    end = functions.call(function, arguments, configuration)
+    assert end.death is not None
+    assert end.death.signature.startswith(signature)
+
+
+@pytest.mark.parametrize("configuration", [PLAIN, END, BEGIN, SMALL])
+def test_right_calls_live_in_every_configuration(functions: Functions, configuration: Configuration) -> None:
+    for function, arguments in (("sum_of", INTEGERS), ("scratch", "size=60, more=0"), ("large", "size=300 << 10")):
+        assert functions.call(function, arguments, configuration).kind == "accepted"
+
+
+def test_a_stack_that_has_grown_is_small_again(functions: Functions) -> None:
+    calls = [functions.call("large", "size=2 << 20", one).kind for one in (PLAIN, SMALL, PLAIN)]
+    assert calls == ["accepted", "died", "accepted"]
+
+
+def test_a_campaign_takes_turns() -> None:
+    guarded = rotation(guard=True, stack=1 << 19, is_python=False)
+    assert PLAIN in guarded
+    assert {one.guard for one in guarded} == {None, "end", "begin"}
+    assert {one.stack for one in guarded} == {None, 1 << 19}
+    assert {one.small_blocks for one in guarded} == {0, SMALL_BLOCKS}
+    assert {one.guard for one in rotation(guard=False, stack=1 << 19, is_python=False)} == {None}
+
+
+def test_without_a_guard(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert why_unguarded("auto", loaded=True) is None
+    gap = why_unguarded("auto", loaded=False)
+    assert gap is not None
+    assert "the interpreter did not load the guard library" in gap.why
+    monkeypatch.setattr(guard_preload, "LIBRARY", tmp_path / "none.so")
+    gap = why_unguarded("auto")
+    assert gap is not None
+    assert "was not built" in gap.why
+    with pytest.raises(NecropsyError, match="was not built") as raised:
+        fuzzing.fuzzed("tf.raw_ops.AddV2", fuzzing.Options(guard="on"))
+    assert raised.value.exit_code == 125
+
+
+@pytest.mark.slow
+def test_a_finding_that_needs_the_guard(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test fails with the name of the rule, passes on the correct function, and is skipped without necropsy."""
+    monkeypatch.chdir(tmp_path)
+    options = fuzzing.Options(calls=100, budget_s=300, tests=Path("tests"), guard="on")
+    document, _ = fuzzing.fuzzed(f"{file}:past_the_end", options)
+    assert document.fuzz is not None
+    (finding,) = document.fuzz.findings
+    assert (finding.rule, finding.confidence, finding.needs) == ("heap-buffer-overflow", "certain", ("guard",))
+    assert finding.reproduced.crashed == finding.reproduced.runs
+    assert finding.culprit is not None
+    assert finding.culprit.function == "sum"
+    assert finding.test is not None
+    installed = Path(sys.executable).parent
+    assert (installed / "necropsy").exists()
+
+    def run(path: str) -> tuple[int, str]:
+        words = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", str(finding.test)]
+        variables = {**os.environ, "PATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+        done = subprocess.run(words, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout
+
+    failed, text = run(f"{installed}:{os.environ['PATH']}")
+    assert failed == 1
+    assert "Failed: heap-buffer-overflow: `sum` read directly past the end of a block" in text
+    file.write_text(BINDINGS.replace("LIMIT = 1", "LIMIT = 0"))
+    assert run(f"{installed}:{os.environ['PATH']}")[0] == 0
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    skipped, text = run(str(empty))
+    assert skipped == 0
+    assert "necropsy is not on PATH" in text
+
+
+@pytest.mark.slow
+def test_a_finding_that_needs_a_small_stack(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["fuzz", f"{file}:large_local", "--calls", "150", "--guard", "off", "--json", "found.json"]
+    file.write_text(BINDINGS + "\n\ndef large_local(seed: int) -> int:\n    return large(600 << 10)\n")
+    done = subprocess.run([sys.executable, "-m", "necropsy", *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stderr
+    assert "Needs a small stack" in done.stdout
+    (finding,) = json.loads(Path("found.json").read_bytes())["fuzz"]["findings"]
+    assert (finding["rule"], finding["needs"]) == ("stack-overflow-small-stack", ["stack-size"])
