@@ -25,6 +25,7 @@ from necropsy.fuzz.configurations import SMALL_STACK, GuardWish, rotation, why_u
 from necropsy.fuzz.definitions import OpDefinition, definition, python_function
 from necropsy.fuzz.engine import Engine, RefusedTargetError
 from necropsy.fuzz.findings import Findings
+from necropsy.fuzz.recorded_calls import Recorded, recorded
 from necropsy.fuzz.test_writer import Source
 from necropsy.model import Document, Fuzzing, FuzzTarget, Gap, NotTried, Subject, SubjectKind, Tool
 
@@ -57,6 +58,8 @@ class Options:
     calls: int | None = None
     guard: GuardWish = "auto"
     stack_size: int = SMALL_STACK
+    command: tuple[str, ...] = ()
+    """A program whose calls of the target the campaign begins with."""
 
 
 def fuzz(
@@ -70,6 +73,7 @@ def fuzz(
     calls: int | None = None,
     guard: GuardWish = "auto",
     stack_size: int = SMALL_STACK,
+    command: Sequence[str] = (),
 ) -> Document:
     """Call an op or a function with many inputs, and diagnose each call that kills the process.
 
@@ -78,8 +82,9 @@ def fuzz(
     it. ``python``: the interpreter that has TensorFlow or the module. ``budget``: seconds for each op, without the
     diagnosis. ``seed``: the same seed makes the same calls. ``tests``: the folder for the tests that are written.
     ``calls``: the most calls of each op. ``guard``: make part of the calls with guarded buffers, as `run --guard` does,
-    ``"auto"`` where that is possible. ``stack_size``: bytes of the stack that another part of the calls has. Linux
-    only.
+    ``"auto"`` where that is possible. ``stack_size``: bytes of the stack that another part of the calls has.
+    ``command``: a program that runs first, such as ``["python", "train.py"]``; the calls that it makes of the target
+    are recorded, and the campaign begins with them. Linux only.
 
     Returns the document: ``document.fuzz.findings`` has a diagnosis, the call and its test for each bug.
 
@@ -100,6 +105,7 @@ def fuzz(
             calls=calls,
             guard=guard,
             stack_size=stack_size,
+            command=tuple(command),
         ),
     )
     if interrupt is not None:
@@ -244,6 +250,10 @@ def _campaigns(  # noqa: PLR0917 - one place calls it
     not_tried: list[NotTried] = []
     interrupt: KeyboardInterrupt | None = None
     start = time.monotonic() - began
+    first = Recorded()
+    if options.command:
+        watch("")
+        first = recorded(options.command, read.wanted, [op for op in ops if op.why_not() is None])
     for number, op in enumerate(ops):
         why = op.why_not()
         if why is not None or interrupts.came:
@@ -258,6 +268,7 @@ def _campaigns(  # noqa: PLR0917 - one place calls it
             deadline=time.monotonic() + left,
             most_calls=options.calls,
             configurations=rotation(guard=engine.has_guard, stack=options.stack_size, is_python=op.is_python),
+            first=first.calls.get(op.name, ()),
             watch=lambda one: watch(_progress(one, len(findings.found))),
         )
         try:
@@ -265,10 +276,11 @@ def _campaigns(  # noqa: PLR0917 - one place calls it
             _finish(campaign, findings, interrupts)
         except KeyboardInterrupt as error:
             interrupt = error
-        targets.append(_told(campaign))
+        targets.append(_told(campaign, len(first.calls.get(op.name, ()))))
         findings.gaps += _gaps(campaign)
         if interrupt is not None:
             break
+    findings.gaps += first.gaps
     if interrupts.came and interrupt is None:
         interrupt = KeyboardInterrupt()
     document = _document(
@@ -332,7 +344,7 @@ def _progress(campaign: Campaign, found: int) -> str:
     )
 
 
-def _told(campaign: Campaign) -> FuzzTarget:
+def _told(campaign: Campaign, recorded_calls: int) -> FuzzTarget:
     tally = campaign.tally
     return FuzzTarget(
         name=campaign.op.name,
@@ -344,6 +356,7 @@ def _told(campaign: Campaign) -> FuzzTarget:
         slow=tally.slow,
         hungry=tally.hungry,
         misused=tally.misused,
+        recorded=recorded_calls,
     )
 
 

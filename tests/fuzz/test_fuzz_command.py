@@ -97,6 +97,7 @@ class TestCampaign:
         (["text.so"], 65, "text.so is not a built op library (an ELF file)"),
         (["op.so", "--python", "/nowhere/python"], 125, "cannot run /nowhere/python"),
         (["op.so", "--budget", "0"], 2, "--budget"),
+        (["op.so", "--"], 2, "there is no command after --"),
         (["op.so", "--json", "nowhere/found.json"], 125, "cannot write nowhere/found.json"),
     ],
 )

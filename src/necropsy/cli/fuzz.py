@@ -23,7 +23,21 @@ _PLAIN_LINE_S = 10.0
 """How often a line is written if stderr is not a terminal."""
 
 
-@click.command(short_help="Find the calls of an op that kill the process.")
+class _FuzzCommand(click.Command):
+    """Everything after ``--`` is a program of its own."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        at = args.index("--") if "--" in args else len(args)
+        ctx.meta[_COMMAND] = tuple(args[at + 1 :])
+        if args[at:] == ["--"]:
+            raise click.UsageError("there is no command after --", ctx)
+        return super().parse_args(ctx, args[:at])
+
+
+_COMMAND = f"{__name__}.command"
+
+
+@click.command(cls=_FuzzCommand, short_help="Find the calls of an op that kill the process.")
 @click.option("--op", "ops", metavar="NAME", multiple=True, help="Only this op of the library.")
 @click.option(
     "--python",
@@ -67,7 +81,7 @@ _PLAIN_LINE_S = 10.0
 )
 @click.option("--json", "json_file", metavar="FILE", type=click.Path(path_type=Path), help="Write the JSON document.")
 @COLOR
-@click.argument("target")
+@click.argument("target", metavar="TARGET [-- COMMAND [ARGS]...]")
 @click.pass_context
 def fuzz(  # noqa: PLR0917 - click passes them by name
     ctx: click.Context,
@@ -89,11 +103,14 @@ def fuzz(  # noqa: PLR0917 - click passes them by name
     is made as small as it gets and written as a pytest file that fails until it is fixed. Ends with 0 if nothing was
     found, and with 1 otherwise.
 
+    COMMAND is a program that uses TARGET. It runs first, and the campaign begins with the calls that it makes.
+
     \b
       necropsy fuzz my_op.so
       necropsy fuzz --budget 5m --python ~/venv/bin/python my_op.so
       necropsy fuzz 'tf.raw_ops.Sparse*'
       necropsy fuzz bindings.py:decode
+      necropsy fuzz my_op.so -- python train.py
     """  # noqa: D301 - the backslash is click's mark for a paragraph that keeps its lines
     from necropsy import fuzzing
     from necropsy.reports import fuzz as report
@@ -109,6 +126,7 @@ def fuzz(  # noqa: PLR0917 - click passes them by name
         calls=calls,
         guard=guard,
         stack_size=stack_size,
+        command=ctx.meta[_COMMAND],
     )
     line = ProgressLine()
     try:
@@ -136,7 +154,7 @@ def _watcher(line: ProgressLine) -> Callable[[str], None]:
         nonlocal last
         if line.wanted:
             line.show(text)
-        elif time.monotonic() - last >= _PLAIN_LINE_S and not os.environ.get("CI"):
+        elif text and time.monotonic() - last >= _PLAIN_LINE_S and not os.environ.get("CI"):
             last = time.monotonic()
             print(f"necropsy: {text}", file=sys.stderr, flush=True)
 

@@ -71,9 +71,14 @@ class Campaign:
         deadline: float,
         most_calls: int | None = None,
         configurations: Sequence[Configuration] = (PLAIN,),
+        first: Sequence[Recipe] = (),
         watch: Callable[[Campaign], None] = lambda _campaign: None,
     ) -> None:
-        """``deadline``: a ``time.monotonic()``; ``configurations``: what batches take turns in."""
+        """Make no call yet.
+
+        ``deadline``: a ``time.monotonic()``; ``configurations``: what batches take turns in; ``first``: the calls to
+        begin with.
+        """
         self.engine, self.op = engine, op
         self.deadline, self.most_calls, self.watch = deadline, most_calls, watch
         self._configurations = tuple(configurations)
@@ -85,7 +90,7 @@ class Campaign:
         self.suspects: dict[str, Suspect] = {}
         """By cheap signature."""
         self._seen = Seen()
-        self._generator = Generator(op, seed, self._seen)
+        self._generator = Generator(op, seed, self._seen, first)
         self._random = Random(f"{seed}:skip:{op.name}")  # noqa: S311 - it is to be repeatable
         self._known: set[tuple[str, str]] = set()
         self._few: list[Proposal] = []

@@ -38,6 +38,8 @@ class Attribute:
     allowed: tuple[str, ...] = ()
     default: Any = None
     has_default: bool = False
+    is_needed: bool = True
+    """A call must name it, where it has no default."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +127,7 @@ def python_function(described: Mapping[str, Any]) -> OpDefinition:
         if kind == "ndarray" and described["numpy"]:
             inputs.append(Argument(one["name"], type_attribute=one["name"]))
         elif kind is not None:
-            attributes.append(Attribute(one["name"], kind))
+            attributes.append(Attribute(one["name"], kind, is_needed=one["needed"]))
     combinations = tuple({one.name: dtype for one in inputs} for dtype in (_ARRAYS if inputs else _ARRAYS[:1]))
     return OpDefinition(name, tuple(inputs), tuple(attributes), combinations, is_python=True)
 

@@ -60,8 +60,9 @@ class Seen:
 class Generator:
     """The calls of one op."""
 
-    def __init__(self, op: OpDefinition, seed: int, seen: Seen) -> None:
-        self.op, self.seen = op, seen
+    def __init__(self, op: OpDefinition, seed: int, seen: Seen, first: Sequence[Recipe] = ()) -> None:
+        """``first``: the calls to begin with, where some are known."""
+        self.op, self.seen, self.first = op, seen, first
         self.random = Random(f"{seed}:{op.name}")  # noqa: S311 - it is to be repeatable
         self.given = [
             one
@@ -71,6 +72,7 @@ class Generator:
 
     def proposals(self) -> Iterator[Proposal]:
         """Calls without end; those of an op without inputs and attributes repeat."""
+        yield from map(Proposal, self.first)
         yield from self._simple()
         yield from self._mixtures()
         bases = self._bases()

@@ -79,6 +79,8 @@ class FuzzTarget(Noun, frozen=True, kw_only=True):
     """Calls that reached the limit of memory."""
     misused: int = 0
     """Calls that Python refused before they reached the target; not among the executions."""
+    recorded: int = 0
+    """Different calls of the command that the campaign began with."""
 
 
 class Fuzzing(Noun, frozen=True, kw_only=True):

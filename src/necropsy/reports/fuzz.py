@@ -62,6 +62,7 @@ def told(target: FuzzTarget) -> str:
     parts += [f"{target.deaths:,} died"] if target.deaths else []
     parts += [f"{target.slow:,} too slow"] if target.slow else []
     parts += [f"{target.hungry:,} out of memory"] if target.hungry else []
+    parts += [f"{target.recorded:,} recorded to begin with"] if target.recorded else []
     return f"{clean(target.name)}: {target.executions:,} calls in {target.seconds:.0f} s: {', '.join(parts)}."
 
 
