@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
@@ -20,8 +19,10 @@ import msgspec
 from necropsy import __version__, redact, sandbox
 from necropsy.document import new_id
 from necropsy.errors import InputError, NecropsyError, NoInputError
+from necropsy.fuzz import campaign_summary
 from necropsy.fuzz.campaign import Campaign
 from necropsy.fuzz.configurations import SMALL_STACK, GuardWish, rotation, why_unguarded
+from necropsy.fuzz.corpus import Corpus
 from necropsy.fuzz.definitions import OpDefinition, definition, python_function
 from necropsy.fuzz.engine import Engine, RefusedTargetError
 from necropsy.fuzz.findings import Findings
@@ -37,9 +38,6 @@ __all__ = ["BUDGET_S", "TESTS", "Options", "fuzz", "fuzzed"]
 BUDGET_S = 60.0
 TESTS = "tests/fuzz"
 _RAW_OPS = "tf.raw_ops."
-_NEVER_ACCEPTED = 500
-"""Calls of an op after which it is a gap that none was accepted."""
-_SHOWN_REFUSALS = 3
 _MOST_DIAGNOSED = 6
 """Kinds of death of one op; one bug that damages the heap can have dozens."""
 
@@ -60,6 +58,8 @@ class Options:
     stack_size: int = SMALL_STACK
     command: tuple[str, ...] = ()
     """A program whose calls of the target the campaign begins with."""
+    corpus: Path | None = None
+    """The folder of calls that earlier campaigns have kept."""
 
 
 def fuzz(
@@ -74,6 +74,7 @@ def fuzz(
     guard: GuardWish = "auto",
     stack_size: int = SMALL_STACK,
     command: Sequence[str] = (),
+    corpus: str | os.PathLike[str] | None = None,
 ) -> Document:
     """Call an op or a function with many inputs, and diagnose each call that kills the process.
 
@@ -84,7 +85,8 @@ def fuzz(
     ``calls``: the most calls of each op. ``guard``: make part of the calls with guarded buffers, as `run --guard` does,
     ``"auto"`` where that is possible. ``stack_size``: bytes of the stack that another part of the calls has.
     ``command``: a program that runs first, such as ``["python", "train.py"]``; the calls that it makes of the target
-    are recorded, and the campaign begins with them. Linux only.
+    are recorded, and the campaign begins with them. ``corpus``: a folder in which calls that showed something new are
+    kept, for the next campaign to begin with. Linux only.
 
     Returns the document: ``document.fuzz.findings`` has a diagnosis, the call and its test for each bug.
 
@@ -106,6 +108,7 @@ def fuzz(
             guard=guard,
             stack_size=stack_size,
             command=tuple(command),
+            corpus=None if corpus is None else Path(corpus),
         ),
     )
     if interrupt is not None:
@@ -250,6 +253,7 @@ def _campaigns(  # noqa: PLR0917 - one place calls it
     not_tried: list[NotTried] = []
     interrupt: KeyboardInterrupt | None = None
     start = time.monotonic() - began
+    corpus = Corpus(options.corpus) if options.corpus is not None else None
     first = Recorded()
     if options.command:
         watch("")
@@ -268,19 +272,21 @@ def _campaigns(  # noqa: PLR0917 - one place calls it
             deadline=time.monotonic() + left,
             most_calls=options.calls,
             configurations=rotation(guard=engine.has_guard, stack=options.stack_size, is_python=op.is_python),
-            first=first.calls.get(op.name, ()),
-            watch=lambda one: watch(_progress(one, len(findings.found))),
+            first=[*first.calls.get(op.name, ()), *(corpus.recipes(op) if corpus is not None else ())],
+            watch=lambda one: watch(campaign_summary.progress(one, len(findings.found))),
         )
         try:
             campaign.run()
             _finish(campaign, findings, interrupts)
         except KeyboardInterrupt as error:
             interrupt = error
-        targets.append(_told(campaign, len(first.calls.get(op.name, ()))))
-        findings.gaps += _gaps(campaign)
+        targets.append(campaign_summary.summary(campaign, recorded=len(first.calls.get(op.name, ()))))
+        findings.gaps += campaign_summary.gaps(campaign)
+        if corpus is not None:
+            corpus.keep(op, campaign.kept, campaign.unmade)
         if interrupt is not None:
             break
-    findings.gaps += first.gaps
+    findings.gaps += [*first.gaps, *(corpus.gaps if corpus is not None else ())]
     if interrupts.came and interrupt is None:
         interrupt = KeyboardInterrupt()
     document = _document(
@@ -334,43 +340,6 @@ def _chosen(ops: Sequence[OpDefinition], names: Sequence[str], target: str) -> l
             raise NoInputError(f"{target} has no op {name}; it has {listed}")
         chosen += [one for one in found if one not in chosen]
     return chosen
-
-
-def _progress(campaign: Campaign, found: int) -> str:
-    tally = campaign.tally
-    return (
-        f"{campaign.op.name}: {tally.executions:,} calls, {tally.accepted:,} accepted, {len(campaign.suspects)} "
-        f"kind{'' if len(campaign.suspects) == 1 else 's'} of death; findings: {found}"
-    )
-
-
-def _told(campaign: Campaign, recorded_calls: int) -> FuzzTarget:
-    tally = campaign.tally
-    return FuzzTarget(
-        name=campaign.op.name,
-        executions=tally.executions,
-        accepted=tally.accepted,
-        refused=tally.refused,
-        deaths=tally.deaths,
-        seconds=round(tally.seconds, 3),
-        slow=tally.slow,
-        hungry=tally.hungry,
-        misused=tally.misused,
-        recorded=recorded_calls,
-    )
-
-
-def _gaps(campaign: Campaign) -> Iterator[Gap]:
-    tally, name = campaign.tally, campaign.op.name
-    if not tally.accepted and tally.executions >= _NEVER_ACCEPTED:
-        texts = [campaign.engine.texts.get(one, "") for one, _ in tally.refusals.most_common(_SHOWN_REFUSALS)]
-        yield Gap(
-            part=name,
-            why=f"none of {tally.executions:,} calls was accepted, so its work was not tested; it said most often: "
-            + " | ".join(re.sub(r"\s+name:\s*$", "", one) for one in texts),
-        )
-    if tally.misused > tally.executions:
-        yield Gap(part=name, why=f"{tally.misused:,} calls were refused by Python before they reached the op")
 
 
 def _document(

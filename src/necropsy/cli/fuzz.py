@@ -79,6 +79,12 @@ _COMMAND = f"{__name__}.command"
     show_default=True,
     help="The folder for a test of each finding.",
 )
+@click.option(
+    "--corpus",
+    metavar="DIR",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Begin with the calls in this folder, and keep those that showed something new.",
+)
 @click.option("--json", "json_file", metavar="FILE", type=click.Path(path_type=Path), help="Write the JSON document.")
 @COLOR
 @click.argument("target", metavar="TARGET [-- COMMAND [ARGS]...]")
@@ -94,6 +100,7 @@ def fuzz(  # noqa: PLR0917 - click passes them by name
     guard: GuardWish,
     stack_size: int,
     tests: Path,
+    corpus: Path | None,
     json_file: Path | None,
 ) -> None:
     """Call an op or a function with many inputs, valid and boundary, and diagnose each call that kills the process.
@@ -127,6 +134,7 @@ def fuzz(  # noqa: PLR0917 - click passes them by name
         guard=guard,
         stack_size=stack_size,
         command=ctx.meta[_COMMAND],
+        corpus=corpus,
     )
     line = ProgressLine()
     try:

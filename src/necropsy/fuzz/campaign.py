@@ -11,8 +11,9 @@ from random import Random
 
 from necropsy.fuzz.cheap_signature import Death
 from necropsy.fuzz.configurations import PLAIN, Configuration
+from necropsy.fuzz.corpus import Kept, kind_of_result
 from necropsy.fuzz.definitions import OpDefinition
-from necropsy.fuzz.engine import Ended, Engine
+from necropsy.fuzz.engine import Call, Ended, Engine
 from necropsy.fuzz.generator import Generator, Proposal, Seen
 from necropsy.fuzz.recipes import Recipe
 
@@ -89,6 +90,8 @@ class Campaign:
         self.tally = Tally()
         self.suspects: dict[str, Suspect] = {}
         """By cheap signature."""
+        self.kept = Kept()
+        self._unmade = {one.call for one in first}
         self._seen = Seen()
         self._generator = Generator(op, seed, self._seen, first)
         self._random = Random(f"{seed}:skip:{op.name}")  # noqa: S311 - it is to be repeatable
@@ -102,6 +105,11 @@ class Campaign:
         self._limits = engine.limits
         self._hungry: Suspect | None = None
         self._began = time.monotonic()
+
+    @property
+    def unmade(self) -> frozenset[Call]:
+        """The first calls that there was no time for."""
+        return frozenset(self._unmade)
 
     def run(self) -> None:
         """Make calls; what was found until an interrupt stays."""
@@ -184,6 +192,7 @@ class Campaign:
         tally, recipe = self.tally, proposal.recipe
         if end.kind == "stopped":
             return
+        self._unmade.discard(recipe.call)
         if end.kind == "misused":
             tally.misused += 1
             return
@@ -195,6 +204,7 @@ class Campaign:
             self._history = [*self._history[-_HISTORY + 1 :], recipe]
         if end.kind == "accepted":
             tally.accepted += 1
+            self.kept.note("result", kind_of_result(recipe), recipe)
             if end.digest is not None and end.digest not in self._results:
                 self._results.add(end.digest)
                 self._seen.note(recipe, accepted=True, text=None)
@@ -204,6 +214,7 @@ class Campaign:
             tally.refusals[end.message or ""] += 1
             if end.message is not None and end.message not in self._messages:
                 self._messages.add(end.message)
+                self.kept.note("message", end.message, recipe)
                 self._seen.note(recipe, accepted=False, text=text)
         else:
             self._killed.update(proposal.changes)
@@ -235,6 +246,7 @@ class Campaign:
                 )
         else:
             tally.deaths += 1
+            self.kept.note("death", end.death.signature, recipe)
             known = self.suspects.get(end.death.signature)
             configuration = self.engine.configuration
             if known is not None:

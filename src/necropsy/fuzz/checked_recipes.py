@@ -131,7 +131,7 @@ def _element(one: object, dtype: str) -> Any:
             return one
     elif dtype in FLOATS or dtype in COMPLEX:
         if isinstance(one, float) or _is_whole(one):
-            return float(cast("float", one))
+            return one
     else:
         low, high = INTEGERS[QUANTIZED.get(dtype, dtype)]
         if _is_whole(one) and low <= cast("int", one) <= high:
