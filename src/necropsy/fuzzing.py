@@ -322,6 +322,8 @@ def _finish(campaign: Campaign, findings: Findings, interrupts: _Interrupts) -> 
             findings.add(campaign.op, suspect)
         finally:
             findings.engine.is_stopped = interrupts.is_stopped
+    if not interrupts.came:
+        findings.add_preconditions(campaign)
 
 
 def _chosen(ops: Sequence[OpDefinition], names: Sequence[str], target: str) -> list[OpDefinition]:

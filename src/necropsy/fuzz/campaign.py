@@ -24,6 +24,8 @@ _EXCEPTIONS = 0.03
 """A change that killed this often and let nothing survive is left out, with exceptions."""
 _MOST_DEATHS, _DEADLY = 40, 0.97
 _MOST_REPEATED = 4000
+_MOST_SURVIVORS, _MOST_LETHAL = 300, 40
+"""Calls that are kept to learn a precondition from: accepted ones, and those of each kind of death."""
 _HISTORY = 6
 """Calls before a death that may have done the damage."""
 
@@ -39,6 +41,8 @@ class Suspect:
     before: tuple[Recipe, ...] = ()
     times: int = 1
     configuration: Configuration = PLAIN
+    lethal: list[Recipe] = field(default_factory=list)
+    """The first calls that died so."""
     asks_for_memory: bool = False
     """It dies because it asks for more memory than there is, without any limit of ours."""
 
@@ -91,10 +95,14 @@ class Campaign:
         self.suspects: dict[str, Suspect] = {}
         """By cheap signature."""
         self.kept = Kept()
-        self._unmade = {one.call for one in first}
+        self.survivors: list[Recipe] = []
+        """Accepted calls, each with the same chance of being kept."""
+        self._first = {one.call: one for one in first}
+        self._has_made_first = False
         self._seen = Seen()
-        self._generator = Generator(op, seed, self._seen, first)
+        self._generator = Generator(op, seed, self._seen)
         self._random = Random(f"{seed}:skip:{op.name}")  # noqa: S311 - it is to be repeatable
+        self._sampling = Random(f"{seed}:sample:{op.name}")  # noqa: S311 - it is to be repeatable
         self._known: set[tuple[str, str]] = set()
         self._few: list[Proposal] = []
         self._results: set[str] = set()
@@ -108,8 +116,8 @@ class Campaign:
 
     @property
     def unmade(self) -> frozenset[Call]:
-        """The first calls that there was no time for."""
-        return frozenset(self._unmade)
+        """The first calls, if there was no time for all of them."""
+        return frozenset() if self._has_made_first else frozenset(self._first)
 
     def run(self) -> None:
         """Make calls; what was found until an interrupt stays."""
@@ -117,10 +125,13 @@ class Campaign:
         self.engine.end_worker()
         proposals = self._generator.proposals()
         try:
+            self._known.update(self._first)
+            self._make_in_each([Proposal(one) for one in self._first.values()])
+            self._has_made_first = not self._is_over()
             while not self._is_over():
                 batch = self._batch(proposals)
                 if not batch:
-                    self._repeat()
+                    self._make_in_each(self._few)  # there are not many different ones
                     return
                 self.engine.use(self._turn())
                 self._make(batch)
@@ -140,14 +151,14 @@ class Campaign:
         made = tally.accepted + tally.refused + tally.deaths
         return tally.deaths >= _MOST_DEATHS and tally.deaths > _DEADLY * made
 
-    def _repeat(self) -> None:
-        """Few different calls can be made: make all of them in each configuration."""
+    def _make_in_each(self, proposals: Sequence[Proposal]) -> None:
+        """Make calls in each configuration."""
         for configuration in dict.fromkeys(self._configurations):
-            for at in range(0, len(self._few), BATCH):
+            for at in range(0, len(proposals), BATCH):
                 if self._is_over():
                     return
                 self.engine.use(configuration)
-                self._make(self._few[at : at + BATCH])
+                self._make(proposals[at : at + BATCH])
                 self.watch(self)
 
     def _turn(self) -> Configuration:
@@ -178,7 +189,7 @@ class Campaign:
         deadly = any(self._killed[one] >= _LETHAL and one not in self._survived for one in proposal.changes)
         return deadly and self._random.random() >= _EXCEPTIONS
 
-    def _make(self, batch: list[Proposal]) -> None:
+    def _make(self, batch: Sequence[Proposal]) -> None:
         at = 0
         while at < len(batch):
             ended = self.engine.run([one.recipe.call for one in batch[at:]])
@@ -192,7 +203,6 @@ class Campaign:
         tally, recipe = self.tally, proposal.recipe
         if end.kind == "stopped":
             return
-        self._unmade.discard(recipe.call)
         if end.kind == "misused":
             tally.misused += 1
             return
@@ -203,6 +213,7 @@ class Campaign:
             self._survived.update(proposal.changes)
             self._history = [*self._history[-_HISTORY + 1 :], recipe]
         if end.kind == "accepted":
+            self._sample(recipe)
             tally.accepted += 1
             self.kept.note("result", kind_of_result(recipe), recipe)
             if end.digest is not None and end.digest not in self._results:
@@ -220,6 +231,12 @@ class Campaign:
             self._killed.update(proposal.changes)
             self._lost(recipe, end)
             self._history = []
+
+    def _sample(self, recipe: Recipe) -> None:
+        if len(self.survivors) < _MOST_SURVIVORS:
+            self.survivors.append(recipe)
+        elif (at := self._sampling.randrange(self.tally.accepted + 1)) < _MOST_SURVIVORS:
+            self.survivors[at] = recipe
 
     def _judge_hunger(self) -> None:
         """A correct op may reach our limit of memory; one that dies without it asks for what no machine has."""
@@ -253,6 +270,8 @@ class Campaign:
                 known.times += 1
                 if known.configuration != PLAIN and configuration == PLAIN:
                     known.recipe, known.configuration, known.before = recipe, PLAIN, tuple(self._history)
+                if len(known.lethal) < _MOST_LETHAL:
+                    known.lethal.append(recipe)
                 return
             self.suspects[end.death.signature] = Suspect(
                 recipe,

@@ -47,6 +47,11 @@ class Death:
         """The C library or the guard found damage that was done earlier."""
         return self.signature.startswith(("glibc ", "guard "))
 
+    @property
+    def is_reliable(self) -> bool:
+        """It comes at a limit of the code or the stack, not where a wild address happens to be unmapped."""
+        return self.of_the_stack or (self.signal not in {"SIGSEGV", "SIGBUS"} and not self.of_the_heap)
+
 
 def death(answer: Mapping[str, Any], log: str) -> Death:
     """The death, from what the fork server saw and from the end of the log."""

@@ -12,21 +12,25 @@ import msgspec
 from necropsy.crashed import own_report
 from necropsy.errors import NecropsyError
 from necropsy.fuzz import plain_run, test_writer
-from necropsy.fuzz.campaign import Suspect
+from necropsy.fuzz.campaign import Campaign, Suspect
 from necropsy.fuzz.cheap_signature import Death
 from necropsy.fuzz.configurations import PLAIN, SMALL_BLOCKS, Configuration
 from necropsy.fuzz.definitions import OpDefinition
 from necropsy.fuzz.described_calls import described, shown
 from necropsy.fuzz.engine import Ended, Engine
 from necropsy.fuzz.function_names import without_types
+from necropsy.fuzz.preconditions import Preconditions
 from necropsy.fuzz.recipes import Recipe
 from necropsy.fuzz.shrinker import MOST_RUNS, NUMBERS, SMALL, Shrinker, with_margin
-from necropsy.model import Diagnosis, Evidence, FuzzFinding, FuzzFirst, Gap, Report, Reproduced
+from necropsy.model import Diagnosis, Evidence, FuzzFinding, FuzzFirst, FuzzPrecondition, Gap, Report, Reproduced
 
 REPEATED = 30
 """Calls in one process for a death that comes later than the damage."""
 _RUNS = 5
 _GUARDED = Configuration(guard="end", small_blocks=SMALL_BLOCKS)
+_BOTH_ENDS = (_GUARDED, replace(_GUARDED, guard="begin"))
+_FRESH_S = 2.0
+"""Seconds of a call that is made for a precondition."""
 _DAMAGE = frozenset({"heap-corruption", "heap-buffer-overflow", "double-free", "use-after-free", "invalid-write"})
 _ACCESS = frozenset({"heap-buffer-overflow", "use-after-free", "invalid-read", "invalid-write"})
 
@@ -42,6 +46,19 @@ class Alone:
 
 
 @dataclass
+class Cause:
+    """What a finding was made from: its call, and all deaths that were counted to it."""
+
+    alone: Alone
+    suspects: list[Suspect]
+
+    @property
+    def signatures(self) -> frozenset[str]:
+        """The cheap signatures of its deaths."""
+        return frozenset({self.alone.death.signature, *(one.death.signature for one in self.suspects)})
+
+
+@dataclass
 class Findings:
     """The findings of a campaign, one for each cause."""
 
@@ -53,6 +70,8 @@ class Findings:
     watch: Callable[[str], None] = lambda _text: None
     most_runs: int = MOST_RUNS
     found: list[FuzzFinding] = field(default_factory=list)
+    causes: list[Cause] = field(default_factory=list)
+    """Of ``found``, one by one."""
     reports: list[Report] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
 
@@ -63,6 +82,7 @@ class Findings:
         for at, one in enumerate(self.found):
             if one.call.target == op.name and one.rule in _DAMAGE:
                 self.found[at] = msgspec.structs.replace(one, times=one.times + suspect.times)
+                self.causes[at].suspects.append(suspect)
                 return True
         return False
 
@@ -91,6 +111,40 @@ class Findings:
             crashed = sum(one.kind in {"died", "hungry"} for one in runs)
         self.watch(f"{op.name}: diagnosing {alone.death.signature}")
         self._diagnose(op, suspect, recipe, alone, Reproduced(runs=_RUNS, crashed=crashed))
+
+    def add_preconditions(self, campaign: Campaign) -> None:
+        """Tell of each finding on this op what its calls have in common, where that can be learned."""
+        seconds = self.engine.limits.seconds
+        self.engine.limit_seconds(_FRESH_S)
+        try:
+            for at, cause in enumerate(self.causes):
+                if self.found[at].call.target == campaign.op.name:
+                    self.watch(f"{campaign.op.name}: looking for the condition that the call breaks")
+                    one = self._precondition(campaign, cause)
+                    self.found[at] = msgspec.structs.replace(self.found[at], precondition=one)
+        finally:
+            self.engine.limit_seconds(seconds)
+            self.engine.use(PLAIN)
+
+    def _precondition(self, campaign: Campaign, cause: Cause) -> FuzzPrecondition | None:
+        alone = cause.alone
+        if any(one.asks_for_memory for one in cause.suspects):
+            return None
+        # A read at a wild address survives by chance, and not where the buffers are guarded.
+        judges = _BOTH_ENDS if self.engine.has_guard and not alone.death.is_reliable else (alone.configuration,)
+        others = frozenset().union(*(one.signatures for one in self.causes)) - cause.signatures
+        is_guarded = judges[0].guard is not None
+        preconditions = Preconditions(
+            self.engine,
+            campaign.op,
+            alone.recipe,
+            cause.signatures,
+            others,
+            limits=alone.death.is_reliable or is_guarded,
+            judges=judges,
+        )
+        lethal = [one for suspect in cause.suspects for one in (suspect.recipe, *suspect.lethal)]
+        return preconditions.learned(campaign.survivors, lethal, again=judges != (PLAIN,))
 
     # ------------------------------------------------------------ alone, and simpler
 
@@ -165,11 +219,13 @@ class Findings:
                 place.unlink(missing_ok=True)
             one = self.found[known]
             self.found[known] = msgspec.structs.replace(one, times=one.times + suspect.times)
+            self.causes[known].suspects.append(suspect)
             return
         headline = f"{op.name} dies of this call: {verdict.rule}. {verdict.summary}"
         alone = replace(alone, recipe=recipe)
         self._write(op, alone, headline, place)
         self.reports.append(report)
+        self.causes.append(Cause(alone, [suspect]))
         self.found.append(self._finding(op, suspect, alone, again, report, verdict, place))
 
     def _write(self, op: OpDefinition, alone: Alone, headline: str, place: Path) -> None:

@@ -60,9 +60,8 @@ class Seen:
 class Generator:
     """The calls of one op."""
 
-    def __init__(self, op: OpDefinition, seed: int, seen: Seen, first: Sequence[Recipe] = ()) -> None:
-        """``first``: the calls to begin with, where some are known."""
-        self.op, self.seen, self.first = op, seen, first
+    def __init__(self, op: OpDefinition, seed: int, seen: Seen) -> None:
+        self.op, self.seen = op, seen
         self.random = Random(f"{seed}:{op.name}")  # noqa: S311 - it is to be repeatable
         self.given = [
             one
@@ -72,7 +71,6 @@ class Generator:
 
     def proposals(self) -> Iterator[Proposal]:
         """Calls without end; those of an op without inputs and attributes repeat."""
-        yield from map(Proposal, self.first)
         yield from self._simple()
         yield from self._mixtures()
         bases = self._bases()
@@ -137,6 +135,11 @@ class Generator:
                     turns.remove(one)
                 else:
                     yield proposal
+
+    def around(self, base: Recipe) -> Iterator[Proposal]:
+        """The call with one thing changed, and with sizes changed together."""
+        yield from self._sizes_together(base)
+        yield from self._single_changes(base)
 
     def _several_changes(self) -> Proposal:
         """Two or three things of a notable call changed."""

@@ -45,6 +45,19 @@ class Reproduced(Noun, frozen=True, kw_only=True):
     crashed: int
 
 
+class FuzzPrecondition(Noun, frozen=True, kw_only=True):
+    """What separates the calls that die of a finding from those that are accepted, as far as calls were made."""
+
+    condition: str
+    """Such as ``max(rows) < dim(params, 0)``; more than one is joined with ``and``."""
+    check: str | None = None
+    """The lines that enforce it: ``OP_REQUIRES`` of a kernel, ``raise ValueError`` of a Python function."""
+    survived: int
+    """Accepted calls for which it holds; there is none for which it does not."""
+    died: int
+    """Deaths for which it does not hold; there is none for which it does."""
+
+
 class FuzzFinding(Diagnosis, frozen=True, kw_only=True):
     """A death that a call causes, with its diagnosis."""
 
@@ -62,6 +75,7 @@ class FuzzFinding(Diagnosis, frozen=True, kw_only=True):
     """The id of the document of the run that was diagnosed, which is in ``reports``."""
     elements: int
     """Elements of all inputs of the call."""
+    precondition: FuzzPrecondition | None = None
 
 
 class FuzzTarget(Noun, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
-from necropsy.model import Document, FuzzFinding, Fuzzing, FuzzNeed, FuzzTarget
+from necropsy.model import Document, FuzzFinding, Fuzzing, FuzzNeed, FuzzPrecondition, FuzzTarget
 from necropsy.reports.terminal import BOLD, RED, Pen, clean, without_commands, wrap
 
 _LONGEST_CALL = 300
@@ -92,5 +92,19 @@ def _finding(one: FuzzFinding, number: int, pen: Pen, width: int) -> Iterator[st
         yield f"   It dies when the call is repeated, up to {one.call.repeated} times."
     for fix in one.fixes[:1]:
         yield from wrap(clean(fix.text), width, first="   Fix: ", rest="   ")
+    if one.precondition is not None:
+        yield from _precondition(one.precondition, width)
     if one.test is not None:
         yield f"   Test: {clean(one.test)}"
+
+
+def _precondition(one: FuzzPrecondition, width: int) -> Iterator[str]:
+    yield from wrap(
+        f"Precondition: {clean(one.condition)}. It held in {one.survived:,} accepted call"
+        f"{'' if one.survived == 1 else 's'}, and did not in {one.died:,} that died.",
+        width,
+        first="   ",
+        rest="   ",
+    )
+    if one.check is not None:
+        yield from (f"     {clean(line)}" for line in one.check.splitlines())
