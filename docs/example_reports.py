@@ -11,13 +11,15 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from necropsy import reports
 from necropsy.diagnose import diagnose
 from necropsy.examine import examine
-from necropsy.model import Crash, Dataset, Diagnosis, Died, Document, Environment, Report, Subject, Tool
+from necropsy.model import CallComparison, Crash, Dataset, Diagnosis, Died, Document, Environment, Report, Subject, Tool
 from necropsy.reports import text
-from necropsy.rule import Rule
-from necropsy.rules import audit_rules, crash_rules, environment_rules
+from necropsy.rule import Rule, to_diagnosis
+from necropsy.rules import audit_rules, call_rules, crash_rules, environment_rules
 from necropsy.validation import judging
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
@@ -36,10 +38,18 @@ def of_rule(rule: Rule[Any]) -> str:
         return _of_crash(diagnose(crash(rule.hit), crash_rules()))
     if rule.subject is Environment:
         found = examine(environment(rule.hit), (*environment_rules(), *audit_rules())).findings
-        lines = _of_findings(found, "doctor", Subject(kind="environment")).splitlines()[1:]
-        return "\n".join(textwrap.fill(line, 100, break_long_words=False, break_on_hyphens=False) for line in lines)
+        return _wrapped(_of_findings(found, "doctor", Subject(kind="environment")))
+    if rule.subject is CallComparison:
+        comparison = msgspec.json.decode(rule.hit, type=CallComparison)
+        judged = tuple(to_diagnosis(one, found) for one in call_rules() if (found := one.match(comparison)) is not None)
+        return _wrapped(_of_findings(judged, "doctor", Subject(kind="environment")))
     found = tuple(one for one in _of_dataset(rule) if one.rule == rule.name)
     return _of_findings(found, "dataset", Subject(kind="dataset", text="data.py:train")).partition("\n\n")[2]
+
+
+def _wrapped(findings: str) -> str:
+    lines = findings.splitlines()[1:]
+    return "\n".join(textwrap.fill(line, 100, break_long_words=False, break_on_hyphens=False) for line in lines)
 
 
 def _of_crash(report: Report) -> str:

@@ -19,7 +19,7 @@ import msgspec
 from necropsy import __version__, redact, sandbox
 from necropsy.document import new_id
 from necropsy.errors import InputError, NecropsyError, NoInputError
-from necropsy.fuzz import campaign_summary
+from necropsy.fuzz import campaign_summary, contract
 from necropsy.fuzz.campaign import Campaign
 from necropsy.fuzz.configurations import SMALL_STACK, GuardWish, rotation, why_unguarded
 from necropsy.fuzz.corpus import Corpus
@@ -278,6 +278,7 @@ def _campaigns(  # noqa: PLR0917 - one place calls it
         try:
             campaign.run()
             _finish(campaign, findings, interrupts)
+            contract.compare(campaign, findings)
         except KeyboardInterrupt as error:
             interrupt = error
         targets.append(campaign_summary.summary(campaign, recorded=len(first.calls.get(op.name, ()))))

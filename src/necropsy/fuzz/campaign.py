@@ -119,6 +119,11 @@ class Campaign:
         """The first calls, if there was no time for all of them."""
         return frozenset() if self._has_made_first else frozenset(self._first)
 
+    @property
+    def accepted(self) -> list[Recipe]:
+        """One call for each different result, the first ones first."""
+        return self._seen.accepted
+
     def run(self) -> None:
         """Make calls; what was found until an interrupt stays."""
         self._began = time.monotonic()

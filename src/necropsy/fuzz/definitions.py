@@ -51,6 +51,8 @@ class OpDefinition:
     attributes: tuple[Attribute, ...]
     combinations: tuple[Mapping[str, str], ...]
     has_kernel: bool = True
+    is_stateful: bool = False
+    """Its results may differ for the same inputs."""
     is_python: bool = False
     """A Python function, whose parameters are the inputs (arrays) and the attributes."""
 
@@ -103,7 +105,14 @@ def definition(described: Mapping[str, Any]) -> OpDefinition:
     )
     kernels = described.get("kernels", ())
     typed = [one for one in attributes if one.type == "type" and one.name in {each.type_attribute for each in inputs}]
-    return OpDefinition(described["name"], inputs, attributes, tuple(_combinations(typed, kernels)), bool(kernels))
+    return OpDefinition(
+        described["name"],
+        inputs,
+        attributes,
+        tuple(_combinations(typed, kernels)),
+        has_kernel=bool(kernels),
+        is_stateful=bool(described.get("isStateful")),
+    )
 
 
 def python_function(described: Mapping[str, Any]) -> OpDefinition:

@@ -154,10 +154,11 @@ class Engine:
 
     # ------------------------------------------------------------ calls
 
-    def run(self, calls: Sequence[Call], *, fresh: bool = False) -> list[Ended]:
+    def run(self, calls: Sequence[Call], *, fresh: bool = False, compare: bool = False) -> list[Ended]:
         """Make calls one after the other until one ends the worker: how each ended, the last one's end among them.
 
-        ``fresh``: in a worker that has made no call before. Raises ``NecropsyError`` if the fork server was lost.
+        ``fresh``: in a worker that has made no call before. ``compare``: each call is made several times, and its
+        message is what that showed (``target/comparing.py``). Raises ``NecropsyError`` if the fork server was lost.
         """
         if len(calls) > MOST:
             raise ValueError(f"a batch has {MOST} calls at most")
@@ -165,7 +166,7 @@ class Engine:
             self.end_worker()
         if self._pid is None:
             self._fork()
-        data = json.dumps({"calls": list(calls), **self._how()}).encode()
+        data = json.dumps({"calls": list(calls), "compare": compare, **self._how()}).encode()
         os.ftruncate(self._files["batch"], 0)
         os.pwrite(self._files["batch"], data, 0)
         self._shared[FIRST : FIRST + len(calls) * RECORD.size] = bytes(len(calls) * RECORD.size)

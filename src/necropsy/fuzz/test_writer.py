@@ -15,7 +15,7 @@ from necropsy.fuzz.configurations import PLAIN, Configuration
 from necropsy.fuzz.recipes import Recipe, literal, value
 
 VARIABLE = "NECROPSY_FUZZ_LIBRARY"
-_MARK = "Found by necropsy fuzz"
+MARK = "Found by necropsy fuzz"
 _LONGEST = 150
 _NUMPY = "import numpy as np"
 _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
@@ -46,7 +46,7 @@ def _is_of(path: Path, recipe: Recipe) -> bool:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         return False
-    return _MARK in text and _arguments(recipe) in text
+    return MARK in text and arguments_of(recipe) in text
 
 
 @dataclass(frozen=True)
@@ -96,18 +96,18 @@ def text_of(
 ) -> str:
     """The file's text. Its lines are the same for any ``headline``, which a report that names them relies on."""
     imports, top, made = source.lines(place)
-    if "np." not in _arguments(recipe):
+    if "np." not in arguments_of(recipe):
         imports = [one for one in imports if one not in {_NUMPY, ""}]
     indented = "        " if repeated == 1 else "            "
     call = [
-        _arguments(recipe),
+        arguments_of(recipe),
         "    try:",
         *(() if repeated == 1 else (f"        for _ in range({repeated}):  # the damage shows later",)),
         f"{indented}{recipe.function}(**arguments)",
         "    except Exception as error:",
         "        print(error)  # a proper refusal",
     ]
-    head = [f'"""{_quoted(headline)}', "", f"{_MARK}. {_PASSES}"]
+    head = [f'"""{quoted(headline)}', "", f"{MARK}. {_PASSES}"]
     if configuration == PLAIN:
         head += ['"""', "", *imports, "", *([*top, ""] if top else ())]
         return "\n".join([*head, "", f"def {test_name(op)}():", f"    {made}", *call]) + "\n"
@@ -184,7 +184,8 @@ _CHILD = """\
 """
 
 
-def _arguments(recipe: Recipe) -> str:
+def arguments_of(recipe: Recipe) -> str:
+    """The line, or lines, of a function that make the inputs and attributes of a call."""
     given = {name: value(one, arrays=recipe.arrays) for name, one in recipe.inputs.items()}
     given |= {name: literal(one) for name, one in recipe.attributes.items()}
     if not given:
@@ -192,7 +193,7 @@ def _arguments(recipe: Recipe) -> str:
     return "\n".join(["    arguments = {", *(f'        "{name}": {one},' for name, one in given.items()), "    }"])
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
     """One line for a docstring."""
     plain = re.sub(r"\s+", " ", text).replace("\\", "/").replace('"', "'").strip()
     return plain if len(plain) <= _LONGEST else plain[: _LONGEST - 3] + "..."

@@ -72,6 +72,7 @@ from necropsy.model.environment import (
     VersionNeed,
 )
 from necropsy.model.fuzz import (
+    CallComparison,
     FuzzCall,
     FuzzFinding,
     FuzzFirst,
@@ -114,6 +115,7 @@ __all__ = [
     "Argument",
     "Binary",
     "Call",
+    "CallComparison",
     "CallCycle",
     "CallPath",
     "Change",

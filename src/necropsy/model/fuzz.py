@@ -78,6 +78,29 @@ class FuzzFinding(Diagnosis, frozen=True, kw_only=True):
     precondition: FuzzPrecondition | None = None
 
 
+class CallComparison(Noun, frozen=True, kw_only=True):
+    """What a call gave when it was made several times: what the rules of ``rules/call`` judge."""
+
+    target: str
+    """The op."""
+    call: str = ""
+    """The call as one expression."""
+    runs: int = 0
+    """How often it was made, with each byte that new memory was filled with."""
+    varies: bool = False
+    """Its results differ, though nothing else did."""
+    by_fill: bool = False
+    """They are the same as long as new memory is filled with the same byte, and others with another byte."""
+    modified: tuple[str, ...] = ()
+    """Inputs whose elements were others after the call."""
+    results: tuple[str, ...] = ()
+    """Two that differ, shortened."""
+    is_stateful: bool = False
+    """The op is registered as one whose results may differ."""
+    is_python: bool = False
+    """It is a Python function."""
+
+
 class FuzzTarget(Noun, frozen=True, kw_only=True):
     """What became of the calls of one op."""
 

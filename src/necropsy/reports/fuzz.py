@@ -11,10 +11,10 @@ from necropsy.reports.terminal import BOLD, RED, Pen, clean, without_commands, w
 _LONGEST_CALL = 300
 _MOST_TARGETS = 40
 _NEEDS: dict[FuzzNeed, str] = {
-    "guard": "guarded buffers (`necropsy run --guard`) to die",
-    "stack-size": "a small stack (--stack-size) to die",
-    "second-run": "a second run to be seen",
-    "threads": "several threads to be seen",
+    "guard": "guarded buffers (`necropsy run --guard`)",
+    "stack-size": "a small stack (--stack-size)",
+    "second-run": "a second call",
+    "threads": "several threads",
 }
 
 
@@ -66,6 +66,10 @@ def told(target: FuzzTarget) -> str:
     return f"{clean(target.name)}: {target.executions:,} calls in {target.seconds:.0f} s: {', '.join(parts)}."
 
 
+def _happened(one: FuzzFinding) -> str:
+    return "showed" if one.rule.startswith("op-") else "died"
+
+
 def _finding(one: FuzzFinding, number: int, pen: Pen, width: int) -> Iterator[str]:
     place = one.culprit
     where = f", in `{place.function}`" if place is not None and place.function else ""
@@ -78,8 +82,8 @@ def _finding(one: FuzzFinding, number: int, pen: Pen, width: int) -> Iterator[st
     yield from rest
     yield from wrap(
         f"{one.rule}, {one.confidence}. First at call {one.first.execution:,} after {one.first.seconds:.1f} s, "
-        f"{one.times:,} time{'' if one.times == 1 else 's'} in all; made again, it died in {one.reproduced.crashed} of "
-        f"{one.reproduced.runs} runs.",
+        f"{one.times:,} time{'' if one.times == 1 else 's'} in all; made again, it {_happened(one)} in "
+        f"{one.reproduced.crashed} of {one.reproduced.runs} runs.",
         width,
         first="   ",
         rest="   ",

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from necropsy.errors import RuleError
-from necropsy.model import Crash, Environment, Part
+from necropsy.model import CallComparison, Crash, Environment, Part
 from necropsy.rule import Rule
 
 _OF_FILES = frozenset({"binaries", "uses", "code"})
@@ -80,6 +80,12 @@ def data_rules() -> tuple[Rule[Part], ...]:
 
 
 @lru_cache(maxsize=1)
+def call_rules() -> tuple[Rule[CallComparison], ...]:
+    """Every rule on a call that was made several times, by name; raises ``RuleError`` if a rule file is invalid."""
+    return _load("call")
+
+
+@lru_cache(maxsize=1)
 def op_rules() -> tuple[Rule[Environment], ...]:
     """Every rule that compares a library named with ``--op`` with its environment, by name; raises ``RuleError``."""
     return tuple(rule for rule in audit_rules() if not _OF_FILES.intersection(" ".join(rule.needs).split()))
@@ -93,7 +99,7 @@ def audit_rules() -> tuple[Rule[Environment], ...]:
 
 def all_rules() -> tuple[Rule[Any], ...]:
     """Every rule of any kind; rules on crashes and on libraries may share a name and a page. Raises ``RuleError``."""
-    return (*crash_rules(), *environment_rules(), *audit_rules(), *data_rules())
+    return (*crash_rules(), *environment_rules(), *audit_rules(), *call_rules(), *data_rules())
 
 
 def page(name: str) -> str | None:

@@ -44,8 +44,8 @@ def _state() -> Optional[_State]:
 class Guard:
     """``inputs`` and ``call``: what to make the inputs and the call in.
 
-    ``wanted``: whether blocks ``begin`` at a forbidden page (see policy.c), and how many small blocks are guarded while
-    the ``inputs`` are made, and during the ``call``. None: nothing is.
+    ``wanted``: whether blocks ``begin`` at a forbidden page (see policy.c), how many small blocks are guarded while the
+    ``inputs`` are made, and during the ``call``, and the byte to ``fill`` new blocks with, if any. None: no guard.
     """
 
     def __init__(self, wanted: Optional[Dict[str, Any]]) -> None:
@@ -54,6 +54,7 @@ class Guard:
         state = _state()
         if wanted is not None and state is not None:
             state.begin = bool(wanted["begin"])
+            state.fill = wanted.get("fill", -1)
             self.inputs, self.call = _Armed(wanted["inputs"]), _Armed(wanted["call"])
 
 

@@ -2,7 +2,8 @@
 
 A call is two texts of Python: what is called, and its keyword arguments. ``descriptors`` are numbers of files that the
 campaign has opened: ``wake`` (a pipe: a byte for each batch), ``done`` (a pipe: a byte for each batch that is done),
-``batch`` (JSON: its ``calls``, the ``stack`` that they may take, and what to ``guard``, see ``guarding``),
+``batch`` (JSON: its ``calls``, the ``stack`` that they may take, what to ``guard``, see ``guarding``, and whether to
+``compare`` the results of several calls each),
 ``results`` (how each ended, see ``RECORD``), ``messages`` (a JSON line for each new message) and ``log`` (stdout and
 stderr).
 """
@@ -20,7 +21,7 @@ import struct
 import time
 from typing import Any
 
-from necropsy.fuzz.target import guarding
+from necropsy.fuzz.target import comparing, guarding
 
 HEAD = struct.Struct("=qd")
 """The number of the call in progress, and when it began (time.monotonic); -1 between batches."""
@@ -57,8 +58,12 @@ def work(descriptors: dict[str, int], limits: dict[str, Any], names: dict[str, A
         for at, (function, arguments) in enumerate(calls):
             began = time.monotonic()
             HEAD.pack_into(shared, 0, at, began)
-            status, text, digest = call(function, arguments, names, refusals, guard)
-            said = hashlib.blake2b(_NUMBER.sub("N", text).encode("utf-8", "replace"), digest_size=8).digest()
+            if batch["compare"]:
+                status, text, digest = compared(function, arguments, names, refusals, batch["guard"])
+            else:
+                status, text, digest = call(function, arguments, names, refusals, guard)
+            alike = text if batch["compare"] else _NUMBER.sub("N", text)
+            said = hashlib.blake2b(alike.encode("utf-8", "replace"), digest_size=8).digest()
             if text and said not in seen:
                 seen.add(said)
                 line = json.dumps({"digest": said.hex(), "text": text}) + "\n"
@@ -87,6 +92,16 @@ def call(
         return ACCEPTED, "", digest_of(result)
     except refusals as error:
         return REFUSED, message(error), _NOTHING
+    except Exception as error:  # noqa: BLE001 - whatever it is, Python has seen it
+        return MISUSED, message(error), _NOTHING
+
+
+def compared(
+    function: str, arguments: str, names: dict[str, Any], refusals: tuple[Any, ...], guard: dict[str, Any] | None
+) -> tuple[int, str, bytes]:
+    """Make one call several times; the text says what that showed."""
+    try:
+        return ACCEPTED, comparing.compare(function, arguments, names, refusals, guard), _NOTHING
     except Exception as error:  # noqa: BLE001 - whatever it is, Python has seen it
         return MISUSED, message(error), _NOTHING
 

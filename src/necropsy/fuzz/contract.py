@@ -1,0 +1,103 @@
+"""From calls whose results or inputs are not what they should be to findings: the op breaks a promise, and goes on."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from necropsy.errors import NecropsyError
+from necropsy.fuzz import contract_tests, test_writer
+from necropsy.fuzz.campaign import Campaign
+from necropsy.fuzz.comparisons import Comparisons
+from necropsy.fuzz.configurations import PLAIN
+from necropsy.fuzz.described_calls import described, shown
+from necropsy.fuzz.findings import Findings
+from necropsy.fuzz.recipes import Recipe
+from necropsy.fuzz.shrinker import Shrinker
+from necropsy.model import CallComparison, Diagnosis, FuzzFinding, FuzzFirst, FuzzNeed, Gap, Reproduced
+from necropsy.rule import to_diagnosis
+from necropsy.rules import call_rules
+
+_RUNS = 5
+_MOST_RUNS = 60
+_NEEDS: dict[str, tuple[FuzzNeed, ...]] = {
+    "op-uninitialised-read": ("guard", "second-run"),
+    "op-nondeterministic": ("second-run",),
+}
+
+
+def judged(comparison: CallComparison) -> dict[str, Diagnosis]:
+    """The findings on a call, by rule."""
+    found = ((rule, rule.match(comparison)) for rule in call_rules())
+    return {rule.name: to_diagnosis(rule, one) for rule, one in found if one is not None}
+
+
+def compare(campaign: Campaign, findings: Findings) -> None:
+    """Make calls that were accepted several times, and add a finding for each promise that the op breaks."""
+    comparisons = Comparisons(campaign.engine, campaign.op)
+    broken: dict[str, list[Recipe]] = {}
+    try:
+        for recipe, comparison in comparisons.of(campaign.accepted):
+            for rule in judged(comparison):
+                broken.setdefault(rule, []).append(recipe)
+        for rule, recipes in broken.items():
+            _add(rule, recipes, campaign, comparisons, findings)
+    finally:
+        campaign.engine.use(PLAIN)
+
+
+def _add(
+    rule: str, recipes: Sequence[Recipe], campaign: Campaign, comparisons: Comparisons, findings: Findings
+) -> None:
+    op = campaign.op
+    findings.watch(f"{op.name}: {rule}: making the call simpler")
+
+    def breaks(recipe: Recipe) -> bool:
+        comparison = comparisons.again(recipe, fresh=False)
+        return comparison is not None and rule in judged(comparison)
+
+    simplest = Shrinker(op, breaks, min(_MOST_RUNS, findings.most_runs)).shrink(recipes[0])
+    for recipe in (simplest, recipes[0]):
+        runs = [comparisons.again(recipe) for _ in range(_RUNS)]
+        shows = [(one, judged(one)[rule]) for one in runs if one is not None and rule in judged(one)]
+        if len(shows) == _RUNS:
+            break
+    else:
+        why = f"it showed in {len(shows)} of {_RUNS} repetitions only: {shown(op.name, recipes[0])[:300]}"
+        findings.gaps.append(Gap(part=f"{op.name}: {rule}", why=why))
+        return
+    comparison, diagnosis = shows[0]
+    place = test_writer.place_for(findings.tests, op.name, recipe)
+    text = contract_tests.text_of(
+        rule,
+        op.name,
+        recipe,
+        headline=f"{rule}: {diagnosis.summary}",
+        source=findings.source,
+        place=place,
+        modified=comparison.modified,
+    )
+    _write(place, text)
+    with contextlib.suppress(ValueError):
+        place = place.resolve().relative_to(Path.cwd())
+    findings.found.append(
+        FuzzFinding(
+            **{name: getattr(diagnosis, name) for name in Diagnosis.__struct_fields__},
+            call=described(op.name, recipe, 1),
+            test=str(place),
+            first=FuzzFirst(execution=campaign.tally.executions, seconds=round(campaign.tally.seconds, 3)),
+            times=len(recipes),
+            reproduced=Reproduced(runs=_RUNS, crashed=len(shows)),
+            needs=_NEEDS.get(rule, ()),
+            elements=sum(one.size for one in recipe.tensors()),
+        )
+    )
+
+
+def _write(place: Path, text: str) -> None:
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise NecropsyError(f"cannot write {place}: {error.strerror or error}") from error

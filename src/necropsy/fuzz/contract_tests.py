@@ -1,0 +1,136 @@
+"""Writes a broken promise that kills nobody as a pytest file: results that differ, and inputs that are changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from necropsy.fuzz.recipes import Recipe
+from necropsy.fuzz.target.comparing import FILLS
+from necropsy.fuzz.test_writer import MARK, Source, arguments_of, quoted, test_name
+
+
+def text_of(
+    rule: str, op: str, recipe: Recipe, *, headline: str, source: Source, place: Path, modified: Sequence[str] = ()
+) -> str:
+    """The file's text, for the finding of ``rule``; ``modified``: the names of the inputs that the call changes."""
+    imports, top, made = source.lines(place)
+    of_test = _OF_RULE[rule]
+    call = test_name(op).replace("test_", "call_", 1) if of_test.has_child else test_name(op)
+    head = [f'"""{quoted(headline)}', "", f"{MARK}. {of_test.passes}", '"""', ""]
+    frameworks = [one for one in imports if one.rpartition(" ")[2] in {"np", "tf"}]
+    standard = {one for one in imports if one and one not in frameworks} | set(of_test.imports)
+    lines = [
+        *(*head, *sorted(standard, key=lambda one: (one.startswith("from"), one)), *([""] if standard else [])),
+        *(() if of_test.has_child else (*frameworks, "")),
+        *([*top, ""] if top else ()),
+        "",
+        f"def {call}():",
+        *((*(f"    {one}" for one in frameworks), "") if of_test.has_child and frameworks else ()),
+        f"    {made}",
+        *of_test.before.splitlines(),
+        arguments_of(recipe),
+        *of_test.after.format(function=recipe.function, rule=rule, names=list(modified)).splitlines(),
+    ]
+    if of_test.has_child:
+        lines += ["", "", f"def {test_name(op)}():", *_CHILDREN.format(rule=rule, fills=FILLS).splitlines()]
+    lines += of_test.helper.splitlines()
+    if of_test.has_child:
+        lines += ["", "", 'if __name__ == "__main__":', f"    {call}()"]
+    return "\n".join(lines) + "\n"
+
+
+class _Test:
+    """What the tests of one rule have besides the call."""
+
+    def __init__(
+        self, passes: str, imports: tuple[str, ...], before: str, after: str, helper: str, *, has_child: bool = False
+    ) -> None:
+        self.passes, self.imports, self.before, self.after, self.helper = passes, imports, before, after, helper
+        self.has_child = has_child
+
+
+_SAME = """
+
+def is_same(one, other):
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(other) and all(map(is_same, one, other))
+    one, other = np.asarray(one), np.asarray(other)
+    if one.dtype.kind in "fc":
+        return one.shape == other.shape and np.allclose(one, other, rtol=1e-3, equal_nan=True)
+    return np.array_equal(one, other)
+"""
+_SHOWN = """
+
+def shown(result):
+    if isinstance(result, (list, tuple)):
+        return [shown(one) for one in result]
+    result = result.numpy() if hasattr(result, "numpy") else result
+    return result.tolist() if hasattr(result, "tolist") else result
+"""
+_CHILDREN = """\
+    import pytest
+
+    necropsy = shutil.which("necropsy")
+    if necropsy is None:
+        pytest.skip("necropsy is not on PATH, and its guard sets the bytes that new memory holds")
+    printed = []
+    for fill in {fills}:
+        with tempfile.TemporaryDirectory() as folder:
+            variables = {{
+                **os.environ,
+                "NECROPSY_OUTPUT": folder,
+                "NECROPSY_GUARD": f"disarmed,small=1,large=1,fill={{fill}}",
+            }}
+            words = [necropsy, "run", "--guard", "--quiet", "--", sys.executable, __file__]
+            done = subprocess.run(words, env=variables, capture_output=True, text=True)
+        if done.returncode == 125:
+            pytest.skip("necropsy cannot run it: " + (done.stderr.strip().splitlines() or ["no reason given"])[0])
+        assert done.returncode == 0, done.stderr
+        printed.append(done.stdout)
+    assert printed[0] == printed[1], "{rule}: the result changes with the bytes in new memory"
+"""
+_OF_RULE = {
+    "op-uninitialised-read": _Test(
+        "The test passes once the result no longer changes with the bytes that new memory holds.",
+        tuple(f"import {one}" for one in ("ctypes", "os", "shutil", "subprocess", "sys", "tempfile")),
+        "",
+        """\
+    ctypes.CDLL(None).necropsy_guard_arm(-1)  # it fills new memory from now on
+    try:
+        result = {function}(**arguments)
+    except Exception as error:
+        result = str(error)  # a proper refusal
+    print(shown(result))
+""",
+        _SHOWN,
+        has_child=True,
+    ),
+    "op-nondeterministic": _Test(
+        "The test passes once the same call gives the same result.",
+        (),
+        "",
+        """\
+    first = {function}(**arguments)
+    for _ in range(50):
+        assert is_same(first, {function}(**arguments)), "{rule}: the same call gives different results"
+""",
+        _SAME,
+    ),
+    "op-input-modified": _Test(
+        "The test passes once the inputs are the same after the call.",
+        (),
+        "",
+        """\
+    inputs = tf.nest.flatten([arguments[name] for name in {names!r}])
+    before = [one.numpy() for one in inputs]
+    try:
+        {function}(**arguments)
+    except Exception as error:
+        print(error)  # a proper refusal
+    for one, other in zip(before, inputs):
+        assert np.array_equal(one, other.numpy()), "{rule}: the call changes its inputs"
+""",
+        "",
+    ),
+}

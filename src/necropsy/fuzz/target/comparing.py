@@ -1,0 +1,100 @@
+"""Makes a call several times: whether its result depends on chance or on old memory, and whether inputs changed.
+
+New memory is filled with one byte, then with another, where the guard allocator was loaded with the process.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Dict, List, Optional, Tuple
+
+from necropsy.fuzz.target import guarding
+
+FILLS = (1, 127)
+"""As floats, these bytes are a tiny number and a huge one."""
+ROUNDS = 3
+_TOLERANCE = 1e-3
+"""Sums of floats depend on the order of the additions, a little."""
+_SHOWN = 120
+
+
+def compare(
+    function: str, arguments: str, names: Dict[str, Any], refusals: Tuple[Any, ...], wanted: Optional[Dict[str, Any]]
+) -> str:
+    """What ``ROUNDS`` calls with each byte gave, as JSON: see ``CallComparison``. Raises what making inputs raises."""
+    fills = FILLS if wanted is not None and guarding.is_loaded() else (None, None)
+    results: List[List[Any]] = [[], []]
+    modified: List[str] = []
+    for _ in range(ROUNDS):
+        for at, fill in enumerate(fills):
+            guard = guarding.Guard(None if wanted is None or fill is None else dict(wanted, fill=fill))
+            given = eval("dict(%s)" % arguments, names)
+            before = {name: copied(one) for name, one in given.items()}
+            try:
+                with guard.call:
+                    made = eval(function, names)(**given)
+                results[at].append(copied(made))
+            except refusals as error:
+                results[at].append("%s" % type(error).__name__)
+            modified += [name for name, one in given.items() if not is_same(before[name], copied(one))]
+    first, second = results
+    varies = not all(is_same(several[0], one) for several in results for one in several[1:])
+    differs = not is_same(first[0], second[0])
+    found = {
+        "varies": varies or (differs and fills[0] is None),
+        "by_fill": differs and not varies and fills[0] is not None,
+        "modified": sorted(set(modified)),
+        "shown": [_shown(_other(first[0], results)), _shown(first[0])],
+    }
+    return json.dumps(found)
+
+
+def _other(one: Any, results: List[List[Any]]) -> Any:
+    return next((each for several in results for each in several if not is_same(one, each)), one)
+
+
+def _shown(value: Any) -> str:
+    listed = [_listed(one) for one in value] if isinstance(value, list) else _listed(value)
+    return str(listed)[:_SHOWN]
+
+
+def _listed(value: Any) -> Any:
+    return value.ravel()[:16].tolist() if hasattr(value, "ravel") else value
+
+
+def copied(value: Any) -> Any:
+    """The value as NumPy arrays of its own, in lists; what has no value is a ``?``."""
+    if isinstance(value, (list, tuple)):
+        return [copied(one) for one in value]
+    try:
+        array = value.numpy() if hasattr(value, "numpy") else value
+    except Exception:  # noqa: BLE001 - a resource has no value
+        return "?"
+    if hasattr(array, "dtype") and hasattr(array, "copy"):
+        return array.copy()
+    return array if isinstance(array, (int, float, complex, str, bytes, bool, type(None))) else "?"
+
+
+def is_same(one: Any, other: Any) -> bool:
+    """Equal, floats up to a small tolerance."""
+    if isinstance(one, list) or isinstance(other, list):
+        return type(one) is type(other) and len(one) == len(other) and all(map(is_same, one, other))
+    if hasattr(one, "dtype") and hasattr(other, "dtype"):
+        if one.dtype != other.dtype or one.shape != other.shape:
+            return False
+        if one.dtype.kind == "c":
+            return is_same(one.real, other.real) and is_same(one.imag, other.imag)
+        if one.dtype.hasobject or one.dtype.kind in "biuSU":
+            return bool((one == other).all())
+        return _is_near(one.astype("float64"), other.astype("float64"))
+    if isinstance(one, float) and isinstance(other, float):
+        return repr(one) == repr(other) or abs(one - other) <= _TOLERANCE * (abs(one) + abs(other))
+    return type(one) is type(other) and bool(one == other)
+
+
+def _is_near(one: Any, other: Any) -> bool:
+    import numpy as np
+
+    finite = np.concatenate([each.ravel()[np.isfinite(each.ravel())] for each in (one, other)])
+    least = _TOLERANCE * float(np.abs(finite).max()) / 100 if finite.size else 0.0
+    return bool(np.isclose(one, other, rtol=_TOLERANCE, atol=least, equal_nan=True).all())

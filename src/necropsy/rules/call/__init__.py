@@ -1,0 +1,1 @@
+"""Rules on a call that ``necropsy fuzz`` has made several times: one file each."""
