@@ -14,8 +14,6 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from necropsy import __version__, redact, sandbox
 from necropsy.document import new_id
 from necropsy.errors import InputError, NecropsyError, NoInputError
@@ -376,7 +374,7 @@ def _document(
                 executions=sum(one.executions for one in targets),
                 seconds=round(start + sum(one.seconds for one in targets), 3),
                 seed=options.seed,
-                findings=tuple(msgspec.structs.replace(one, report=identity) for one in findings.found),
+                findings=findings.of_document(identity),
                 targets=tuple(targets),
             ),
         )

@@ -157,7 +157,7 @@ def test_results_that_are_the_same(one: object, other: object, same: bool) -> No
 @pytest.mark.parametrize(
     "source", [writer.Source(library=Path("/a/op.so")), writer.Source(), writer.Source(module="m", function="f")]
 )
-@pytest.mark.parametrize("rule", ["op-uninitialised-read", "op-nondeterministic", "op-input-modified"])
+@pytest.mark.parametrize("rule", ["op-uninitialised-read", "op-nondeterministic", "data-race", "op-input-modified"])
 def test_the_text_of_a_test(rule: str, source: writer.Source) -> None:
     recipe = Recipe("ops.Gather", {"rows": Tensor("int32", (1,), "same", (-1,))}, {"mode": "a"})
     place = Path("/somewhere/tests/test_gather.py")
@@ -174,3 +174,5 @@ def test_each_rule_has_a_test() -> None:
     assert set(contract.judged(comparison)) == {"op-uninitialised-read", "op-input-modified"}
     varying = CallComparison(target="X", runs=3, varies=True)
     assert set(contract.judged(varying)) == {"op-nondeterministic"}
+    cured = CallComparison(target="X", runs=3, varies=True, cured_by_one_thread=True)
+    assert set(contract.judged(cured)) == {"data-race"}

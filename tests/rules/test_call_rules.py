@@ -48,4 +48,9 @@ def test_page_has_all_headings(rule: Rule[CallComparison]) -> None:
 
 
 def test_the_names_are_those_of_the_contract() -> None:
-    assert {rule.name for rule in RULES} >= {"op-uninitialised-read", "op-nondeterministic", "op-input-modified"}
+    assert {rule.name for rule in RULES} >= {
+        "op-uninitialised-read",
+        "op-nondeterministic",
+        "op-input-modified",
+        "data-race",
+    }

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 
+import msgspec
+
 from necropsy.fuzz.configurations import PLAIN, SMALL_BLOCKS, Configuration
 from necropsy.fuzz.definitions import OpDefinition
 from necropsy.fuzz.described_calls import shown
@@ -49,6 +51,18 @@ class Comparisons:
     def again(self, recipe: Recipe, *, fresh: bool = True) -> CallComparison | None:
         """Compare one call; None where that was not possible."""
         return self._read(recipe, self._run([recipe], fresh=fresh)[-1])
+
+    def with_threads(self, recipe: Recipe, comparison: CallComparison, times: int) -> CallComparison:
+        """The comparison, with whether one thread cures results that differ: in each of ``times`` comparisons."""
+        if not comparison.varies or self._op.is_python:
+            return comparison
+        self._engine.use_one_thread(wanted=True)
+        try:
+            alone = [self.again(recipe) for _ in range(times)]
+        finally:
+            self._engine.use_one_thread(wanted=False)
+        cured = all(one is not None and not one.varies for one in alone)
+        return msgspec.structs.replace(comparison, cured_by_one_thread=cured)
 
     def _run(self, recipes: Sequence[Recipe], *, fresh: bool) -> list[Ended]:
         seconds = self._engine.limits.seconds

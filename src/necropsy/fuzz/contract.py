@@ -21,9 +21,11 @@ from necropsy.rules import call_rules
 
 _RUNS = 5
 _MOST_RUNS = 60
+_RACE = "data-race"
 _NEEDS: dict[str, tuple[FuzzNeed, ...]] = {
     "op-uninitialised-read": ("guard", "second-run"),
     "op-nondeterministic": ("second-run",),
+    _RACE: ("second-run", "threads"),
 }
 
 
@@ -67,7 +69,8 @@ def _add(
         why = f"it showed in {len(shows)} of {_RUNS} repetitions only: {shown(op.name, recipes[0])[:300]}"
         findings.gaps.append(Gap(part=f"{op.name}: {rule}", why=why))
         return
-    comparison, diagnosis = shows[0]
+    comparison = comparisons.with_threads(recipe, shows[0][0], 2 * _RUNS)
+    ((rule, diagnosis),) = ((name, one) for name, one in judged(comparison).items() if name in {rule, _RACE})
     place = test_writer.place_for(findings.tests, op.name, recipe)
     text = contract_tests.text_of(
         rule,

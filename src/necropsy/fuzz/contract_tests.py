@@ -90,6 +90,17 @@ _CHILDREN = """\
         printed.append(done.stdout)
     assert printed[0] == printed[1], "{rule}: the result changes with the bytes in new memory"
 """
+_REPEATED = _Test(
+    "The test passes once the same call gives the same result.",
+    (),
+    "",
+    """\
+    first = {function}(**arguments)
+    for _ in range(50):
+        assert is_same(first, {function}(**arguments)), "{rule}: the same call gives different results"
+""",
+    _SAME,
+)
 _OF_RULE = {
     "op-uninitialised-read": _Test(
         "The test passes once the result no longer changes with the bytes that new memory holds.",
@@ -106,17 +117,8 @@ _OF_RULE = {
         _SHOWN,
         has_child=True,
     ),
-    "op-nondeterministic": _Test(
-        "The test passes once the same call gives the same result.",
-        (),
-        "",
-        """\
-    first = {function}(**arguments)
-    for _ in range(50):
-        assert is_same(first, {function}(**arguments)), "{rule}: the same call gives different results"
-""",
-        _SAME,
-    ),
+    "op-nondeterministic": _REPEATED,
+    "data-race": _REPEATED,
     "op-input-modified": _Test(
         "The test passes once the inputs are the same after the call.",
         (),

@@ -95,6 +95,7 @@ class Engine:
         """
         self.limits = limits or Limits()
         self.configuration = PLAIN
+        self._one_thread = False
         self.texts: dict[str, str] = {}
         """The messages that were seen, by their hashes."""
         self.is_stopped: Callable[[], bool] = lambda: False
@@ -262,7 +263,7 @@ class Engine:
 
     def _fork(self) -> None:
         self._drain()
-        request = {"data": self.limits.data}
+        request = {"data": self.limits.data, "one_thread": self._one_thread}
         try:
             self._stdin.write(json.dumps(request).encode() + b"\n")
             self._stdin.flush()
@@ -314,6 +315,11 @@ class Engine:
         if self._guards_small_inputs and configuration.guard != self.configuration.guard:
             self.end_worker()  # NumPy uses the memory of earlier arrays again
         self.configuration = configuration
+
+    def use_one_thread(self, *, wanted: bool) -> None:
+        """Let an op's work be done by one thread, in the next worker."""
+        self.end_worker()
+        self._one_thread = wanted
 
     def end_worker(self) -> None:
         """Let the next call begin in a new worker."""

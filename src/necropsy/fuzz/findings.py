@@ -86,6 +86,10 @@ class Findings:
                 return True
         return False
 
+    def of_document(self, identity: str) -> tuple[FuzzFinding, ...]:
+        """All findings; those with a report name the document that it is in."""
+        return tuple(one if one.report is None else msgspec.structs.replace(one, report=identity) for one in self.found)
+
     def add(self, op: OpDefinition, suspect: Suspect) -> None:
         """Turn a death into a finding, or into another time of one; a gap says where neither was possible."""
         limits = self.engine.limits
@@ -284,6 +288,7 @@ class Findings:
             times=suspect.times,
             reproduced=again,
             needs=alone.configuration.needs,
+            report="",  # the document's id, once it has one
             elements=sum(one.size for one in alone.recipe.tensors()),
         )
 

@@ -67,7 +67,7 @@ def told(target: FuzzTarget) -> str:
 
 
 def _happened(one: FuzzFinding) -> str:
-    return "showed" if one.rule.startswith("op-") else "died"
+    return "died" if one.report is not None else "showed"
 
 
 def _finding(one: FuzzFinding, number: int, pen: Pen, width: int) -> Iterator[str]:

@@ -99,7 +99,7 @@ def audit_rules() -> tuple[Rule[Environment], ...]:
 
 def all_rules() -> tuple[Rule[Any], ...]:
     """Every rule of any kind; rules on crashes and on libraries may share a name and a page. Raises ``RuleError``."""
-    return (*crash_rules(), *environment_rules(), *audit_rules(), *call_rules(), *data_rules())
+    return (*call_rules(), *crash_rules(), *environment_rules(), *audit_rules(), *data_rules())
 
 
 def page(name: str) -> str | None:

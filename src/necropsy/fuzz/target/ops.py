@@ -50,8 +50,15 @@ def loaded(target: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         raise RefusedError("op", "it registers no op" if path else "TensorFlow has no such op: %s" % target["pattern"])
     found = namespace(np=np, tf=tf, ops=module)
     found["__refusals__"] = (tf.errors.OpError,)
+    found["__use_one_thread__"] = lambda: _use_one_thread(tf)
     found["__warm__"] = lambda: _warm(np, tf)
     return {"ops": offered, "version": tf.__version__}, found
+
+
+def _use_one_thread(tf: Any) -> None:
+    """Before the runtime starts."""
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
 
 
 def _warm(np: Any, tf: Any) -> None:

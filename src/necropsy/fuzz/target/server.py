@@ -2,9 +2,9 @@
 
 OPTIONS is a JSON object: ``target``, ``descriptors`` (see ``worker``), and ``parent``, the process that it ends with.
 It answers on stdout, a JSON object a line: first what the target offers, or why it cannot be loaded (``refused``).
-stdin has a request a line, ``{"data": 4294967296}``, the limit of the next worker. The answer is its ``pid``, and at
-its end another line that says how it ended. Nothing of TensorFlow's runtime may start here: a fork would lose its
-threads.
+stdin has a request a line, ``{"data": 4294967296, "one_thread": false}``, for the next worker. The answer is its
+``pid``, and at its end another line that says how it ended. Nothing of TensorFlow's runtime may start here: a fork
+would lose its threads.
 """
 
 from __future__ import annotations

@@ -42,6 +42,9 @@ _NOTHING = bytes(8)
 def work(descriptors: dict[str, int], limits: dict[str, Any], names: dict[str, Any]) -> None:
     """Make the calls of each batch; returns when nobody wants any more."""
     _restrict(descriptors["log"], limits)
+    use_one_thread = names.pop("__use_one_thread__", None)
+    if limits.get("one_thread") and use_one_thread is not None:
+        use_one_thread()
     warm = names.pop("__warm__", None)
     if warm is not None:
         warm()

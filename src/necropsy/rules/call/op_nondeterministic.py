@@ -19,7 +19,7 @@ Give each shard outputs of its own, keep no state in members of a kernel, and ru
 
 What it is often mistaken for
 -----------------------------
-op-uninitialised-read: then the results follow the old contents of the memory, and stay the same if these do. Rounding: the order in which threads add floats changes the last digits.
+op-uninitialised-read: then the results follow the old contents of the memory, and stay the same if these do. A data race: there, one thread gives the same result each time. Rounding: the order in which threads add floats changes the last digits.
 
 Sources
 -------
@@ -34,7 +34,7 @@ from necropsy.rule import Finding, Rule
 
 
 def _match(comparison: CallComparison) -> Finding | None:
-    if not comparison.varies or comparison.is_stateful or comparison.is_python:
+    if not comparison.varies or comparison.cured_by_one_thread or comparison.is_stateful or comparison.is_python:
         return None
     shown = " and ".join(comparison.results)
     return Finding(
