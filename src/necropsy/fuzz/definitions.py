@@ -111,7 +111,7 @@ def definition(described: Mapping[str, Any]) -> OpDefinition:
         attributes,
         tuple(_combinations(typed, kernels)),
         has_kernel=bool(kernels),
-        is_stateful=bool(described.get("isStateful")),
+        is_stateful=bool(described.get("isStateful") or described.get("isDistributedCommunication")),
     )
 
 
