@@ -93,7 +93,20 @@ ALLOWED: dict[str, set[str]] = {
     },
     "reduce": {"reduce", "model", "confirm", "crashed", "sandbox", "supervised", "temporary_folders", "watch"},
     "sandbox": set(),
-    "fuzz": {"fuzz", "model", "formats", "capture", "confirm", "crashed", "rule", "rules", "sandbox", "supervised"},
+    "fuzz": {
+        "fuzz",
+        "model",
+        "formats",
+        "capture",
+        "confirm",
+        "crashed",
+        "document",
+        "redact",
+        "rule",
+        "rules",
+        "sandbox",
+        "supervised",
+    },
     "explanation": {"model", "document", "formats", "capture", "rule", "diagnose", "reports"},
 }
 # The verbs that the command line is made of: each composes what stands behind the walls.

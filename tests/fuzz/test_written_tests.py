@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from necropsy.errors import NecropsyError
 from necropsy.fuzz import test_writer as writer
 from necropsy.fuzz.configurations import PLAIN, Configuration
 from necropsy.fuzz.recipes import Recipe, Tensor
@@ -81,11 +82,17 @@ def test_a_call_that_survives_plainly_has_a_process_of_its_own(
 
 
 def test_each_call_has_its_file(tmp_path: Path) -> None:
-    first = writer.place_for(tmp_path, "GatherRows", RECIPE)
-    assert first == tmp_path / "test_gather_rows.py"
+    folder = tmp_path / "tests" / "fuzz"
+    first, second, third = (folder / f"test_gather_rows{number}.py" for number in ("", "_2", "_3"))
+    assert writer.place_for(folder, "GatherRows", RECIPE) == (first, True)
     first.write_text(text("x"))
-    assert writer.place_for(tmp_path, "GatherRows", RECIPE) == first
-    other = RECIPE.with_attribute("mode", "c")
-    assert writer.place_for(tmp_path, "GatherRows", other) == tmp_path / "test_gather_rows_2.py"
+    assert writer.place_for(folder, "GatherRows", RECIPE) == (first, False)
+    assert writer.place_for(folder, "GatherRows", RECIPE.with_attribute("mode", "c")) == (second, True)
     first.write_text("import os\n")  # the user's own
-    assert writer.place_for(tmp_path, "GatherRows", RECIPE) == tmp_path / "test_gather_rows_2.py"
+    assert writer.place_for(folder, "GatherRows", RECIPE) == (third, True)
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(NecropsyError, match=r"cannot write to .*file/fuzz: Not a directory"):
+        writer.place_for(tmp_path / "file" / "fuzz", "GatherRows", RECIPE)

@@ -72,6 +72,14 @@ _COMMAND = f"{__name__}.command"
     help="Make part of the calls on a stack of this size.",
 )
 @click.option(
+    "--jobs",
+    metavar="N",
+    type=Whole(min=1),
+    default=1,
+    show_default=True,
+    help="Run campaigns in N processes: on several ops, or with several seeds.",
+)
+@click.option(
     "--tests",
     metavar="DIR",
     type=click.Path(path_type=Path, file_okay=False),
@@ -99,6 +107,7 @@ def fuzz(  # noqa: PLR0917 - click passes them by name
     seed: int,
     guard: GuardWish,
     stack_size: int,
+    jobs: int,
     tests: Path,
     corpus: Path | None,
     json_file: Path | None,
@@ -133,6 +142,7 @@ def fuzz(  # noqa: PLR0917 - click passes them by name
         calls=calls,
         guard=guard,
         stack_size=stack_size,
+        jobs=jobs,
         command=ctx.meta[_COMMAND],
         corpus=corpus,
     )

@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from necropsy.errors import NecropsyError
 from necropsy.fuzz import contract_tests, test_writer
 from necropsy.fuzz.campaign import Campaign
 from necropsy.fuzz.comparisons import Comparisons
@@ -71,7 +70,7 @@ def _add(
         return
     comparison = comparisons.with_threads(recipe, shows[0][0], 2 * _RUNS)
     ((rule, diagnosis),) = ((name, one) for name, one in judged(comparison).items() if name in {rule, _RACE})
-    place = test_writer.place_for(findings.tests, op.name, recipe)
+    place, _ = test_writer.place_for(findings.tests, op.name, recipe)
     text = contract_tests.text_of(
         rule,
         op.name,
@@ -81,7 +80,7 @@ def _add(
         place=place,
         modified=comparison.modified,
     )
-    _write(place, text)
+    test_writer.write(place, text)
     with contextlib.suppress(ValueError):
         place = place.resolve().relative_to(Path.cwd())
     findings.found.append(
@@ -96,11 +95,3 @@ def _add(
             elements=sum(one.size for one in recipe.tensors()),
         )
     )
-
-
-def _write(place: Path, text: str) -> None:
-    try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise NecropsyError(f"cannot write {place}: {error.strerror or error}") from error

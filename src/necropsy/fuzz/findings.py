@@ -10,7 +10,6 @@ from pathlib import Path
 import msgspec
 
 from necropsy.crashed import own_report
-from necropsy.errors import NecropsyError
 from necropsy.fuzz import plain_run, test_writer
 from necropsy.fuzz.campaign import Campaign, Suspect
 from necropsy.fuzz.cheap_signature import Death
@@ -202,8 +201,7 @@ class Findings:
 
     def _diagnose(self, op: OpDefinition, suspect: Suspect, simplest: Recipe, alone: Alone, again: Reproduced) -> None:
         for recipe in [simplest, *([alone.recipe] if alone.recipe != simplest else [])]:
-            place = test_writer.place_for(self.tests, op.name, recipe)
-            is_new = not place.exists()
+            place, is_new = test_writer.place_for(self.tests, op.name, recipe)
             self._write(op, replace(alone, recipe=recipe), f"{op.name} dies of this call.", place)
             report = None
             try:
@@ -217,7 +215,9 @@ class Findings:
             self._gap(op, suspect, f"died in {again.crashed} of {again.runs} workers, but not {alone.configuration}")
             return
         verdict = report.verdict
-        known = next((at for at, one in enumerate(self.found) if _is_same(one, verdict, report, op)), None)
+        known = next(
+            (at for at, one in enumerate(self.found) if is_same_cause(one, verdict, report.signature, op.name)), None
+        )
         if known is not None:
             if is_new:
                 place.unlink(missing_ok=True)
@@ -242,11 +242,7 @@ class Findings:
             place=place,
             configuration=alone.configuration,
         )
-        try:
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise NecropsyError(f"cannot write {place}: {error.strerror or error}") from error
+        test_writer.write(place, text)
 
     def _report(self, op: OpDefinition, place: Path, configuration: Configuration) -> Report | None:
         """The report on a run of the test's call; None where it survived."""
@@ -303,15 +299,15 @@ def _is_native(report: Report) -> bool:
     return report.crash.fault is not None or (end is not None and end.kind == "signaled")
 
 
-def _is_same(one: FuzzFinding, verdict: Diagnosis, report: Report, op: OpDefinition) -> bool:
+def is_same_cause(one: FuzzFinding, verdict: Diagnosis, signature: str | None, op: str) -> bool:
     """The same signature, or the same rule in the same function, whatever types it is compiled for.
 
     An access beyond a buffer has another rule where it hits memory that is not mapped.
     """
-    if one.call.target != op.name:
+    if one.call.target != op:
         return False
-    if one.signature is not None and one.signature == report.signature:
-        return True
+    if one.signature == signature:  # none where nothing died: one finding of each rule
+        return signature is not None or one.rule == verdict.rule
     mine, other = verdict.culprit, one.culprit
     if mine is None or other is None or mine.function is None or other.function is None:
         return False

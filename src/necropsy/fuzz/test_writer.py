@@ -6,11 +6,13 @@ and fails with the name of the rule.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from necropsy.errors import NecropsyError
 from necropsy.fuzz.configurations import PLAIN, Configuration
 from necropsy.fuzz.recipes import Recipe, literal, value
 
@@ -31,14 +33,41 @@ def function_name(op: str, configuration: Configuration) -> str:
     return test_name(op) if configuration == PLAIN else test_name(op).replace("test_", "call_", 1)
 
 
-def place_for(folder: Path, op: str, recipe: Recipe) -> Path:
-    """Where the test of this call goes: into its file of an earlier campaign, or into a new one."""
+def place_for(folder: Path, op: str, recipe: Recipe) -> tuple[Path, bool]:
+    """Where the test of this call goes: into its file of an earlier campaign, or into a new one, which is created.
+
+    Returns the path, and whether it is new.
+
+    Raises:
+        NecropsyError: it cannot be created.
+
+    """
     number = 1
-    while True:
-        path = folder / (f"{test_name(op)}.py" if number == 1 else f"{test_name(op)}_{number}.py")
-        if not path.exists() or _is_of(path, recipe):
-            return path
-        number += 1
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        while True:
+            path = folder / (f"{test_name(op)}.py" if number == 1 else f"{test_name(op)}_{number}.py")
+            with contextlib.suppress(FileExistsError):
+                path.touch(exist_ok=False)  # another process may look for a name at the same time
+                return path, True
+            if _is_of(path, recipe):
+                return path, False
+            number += 1
+    except OSError as error:
+        raise NecropsyError(f"cannot write to {folder}: {error.strerror or error}") from error
+
+
+def write(place: Path, text: str) -> None:
+    """Write a test.
+
+    Raises:
+        NecropsyError: that is not possible.
+
+    """
+    try:
+        place.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise NecropsyError(f"cannot write {place}: {error.strerror or error}") from error
 
 
 def _is_of(path: Path, recipe: Recipe) -> bool:

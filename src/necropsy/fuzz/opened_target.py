@@ -1,0 +1,136 @@
+"""What a campaign is about: an op library, ops of TensorFlow, or a Python function, read and loaded."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from necropsy.errors import InputError, NecropsyError, NoInputError
+from necropsy.fuzz.definitions import OpDefinition, definition, python_function
+from necropsy.fuzz.engine import Engine, RefusedTargetError
+from necropsy.fuzz.test_writer import Source
+from necropsy.model import SubjectKind
+
+if TYPE_CHECKING:
+    from typing import Self
+
+_RAW_OPS = "tf.raw_ops."
+
+
+class OpenTarget:
+    """A target that is loaded, until it is closed."""
+
+    def __init__(self, target: str, python: str, *, guard: bool) -> None:
+        """Load it in the interpreter ``python``; with ``guard``, where that is possible, guarded calls can be made.
+
+        Raises:
+            NecropsyError: it cannot be loaded.
+
+        """
+        began = time.monotonic()
+        self.name = target
+        self.read = read_target(target)
+        self.engine = _engine(target, self.read, python, guard=guard)
+        try:
+            self.ops = _definitions(self.engine)
+        except BaseException:
+            self.engine.close()
+            raise
+        self.start_s = time.monotonic() - began
+        """How long that took. The first campaign has less time for it."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.engine.close()
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is called: for the fork server, for the tests, and in words."""
+
+    wanted: Mapping[str, str]
+    source: Source
+    kind: SubjectKind
+
+
+def read_target(target: str) -> Target:
+    """Read the target.
+
+    Raises:
+        NoInputError: there is no such file.
+        InputError: it is not a library.
+
+    """
+    if target.startswith(_RAW_OPS):
+        return Target({"pattern": target.removeprefix(_RAW_OPS)}, Source(), "binary")
+    path = Path(target)
+    module, colon, function = target.rpartition(":")
+    if colon and function.isidentifier() and not path.exists():
+        if module.endswith(".py"):
+            if not Path(module).is_file():
+                raise NoInputError(f"there is no file {module}")
+            module = str(Path(module).resolve())
+        wanted = {"module": module, "function": function, "folder": str(Path.cwd())}
+        return Target(wanted, Source(module=module, function=function), "source")
+    if not path.is_file():
+        kinds = "the path of a built op library, tf.raw_ops.NAME, FILE.py:FUNCTION or MODULE:FUNCTION"
+        raise NoInputError(f"there is no file {target}: give {kinds}")
+    try:
+        with path.open("rb") as file:
+            head = file.read(4)
+    except OSError as error:
+        raise NoInputError(f"cannot read {target}: {error.strerror}") from error
+    if head != b"\x7fELF":
+        raise InputError(f"{target} is not a built op library (an ELF file)")
+    return Target({"library": str(path.resolve())}, Source(library=path.resolve()), "binary")
+
+
+def _engine(target: str, read: Target, python: str, *, guard: bool) -> Engine:
+    try:
+        return Engine(python, read.wanted, guard=guard)
+    except RefusedTargetError as error:
+        library = read.source.library
+        if read.source.function is not None:
+            if error.what == "module":
+                raise NoInputError(f"{target}: {error}") from error
+            raise InputError(f"{target} cannot be imported: {error}") from error
+        if error.what == "framework":
+            failed = NecropsyError(f"TensorFlow cannot be imported by {python}: {error}")
+            failed.hint = "name the interpreter that has it with --python"
+            raise failed from error
+        if error.what == "op":
+            raise (NoInputError(str(error)) if library is None else InputError(f"{target} registers no op")) from error
+        why = str(error).replace(f"{library}: ", "")
+        bad = InputError(f"{target} is not an op library that TensorFlow can load: {why}")
+        bad.hint = f"`necropsy doctor --op {target}` says more"
+        raise bad from error
+
+
+def _definitions(engine: Engine) -> list[OpDefinition]:
+    """Raises ``InputError`` if no call of a function can be made up."""
+    if "function" in engine.offered:
+        return [python_function(engine.offered["function"])]
+    return [definition(one) for one in engine.offered["ops"]]
+
+
+def chosen(ops: Sequence[OpDefinition], names: Sequence[str], target: str) -> list[OpDefinition]:
+    """The ops with these names, in any spelling; all where none is named. Raises ``NoInputError``."""
+    if not names:
+        return list(ops)
+
+    def plain(name: str) -> str:
+        return name.replace("_", "").lower()
+
+    found: list[OpDefinition] = []
+    for name in names:
+        named = [one for one in ops if plain(one.name) == plain(name)]
+        if not named:
+            listed = ", ".join(one.name for one in ops[:8]) + (", ..." if len(ops) > 8 else "")
+            raise NoInputError(f"{target} has no op {name}; it has {listed}")
+        found += [one for one in named if one not in found]
+    return found
