@@ -1,4 +1,4 @@
-"""``necropsy fuzz`` on a library with a bad op and its correct twin: one campaign for all tests."""
+"""``necropsy fuzz`` on a library with bad ops and a correct one: one campaign for all tests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from necropsy import serialize
 from necropsy.cli.commands import cli
 from necropsy.confirm.compiler import Builder
 
-SOURCE = Path(__file__).parent.parent / "prove" / "ranks.cc"
+SOURCE = Path(__file__).parent / "fuzzed_ops.cc"
+BROKEN = {"EverySecond": "op-shape-function-wrong", "Doubled": "op-input-modified", "Counted": "op-nondeterministic"}
 
 campaign_needs = [
     pytest.mark.tensorflow,
@@ -55,7 +56,7 @@ class TestCampaign:
     def test_the_bad_op_is_found_and_its_twin_is_not(self, fuzzed: Fuzzed) -> None:
         assert fuzzed.code == 1
         findings = fuzzed.document["fuzz"]["findings"]
-        assert {one["call"]["target"] for one in findings} == {"Corner"}
+        assert {one["call"]["target"] for one in findings} == {"Corner", *BROKEN}
         rank = next(one for one in findings if one["rule"] == "check-failed")
         assert rank["reproduced"] == {"runs": 5, "crashed": 5}
         assert rank["culprit"]["op"] == "Corner"
@@ -66,13 +67,31 @@ class TestCampaign:
         assert targets["CheckedCorner"]["accepted"] > 0
         assert targets["CheckedCorner"]["executions"] >= 60
 
+    @pytest.mark.parametrize("op", BROKEN)
+    def test_a_promise_that_is_broken(self, fuzzed: Fuzzed, op: str) -> None:
+        (finding,) = (one for one in fuzzed.document["fuzz"]["findings"] if one["call"]["target"] == op)
+        assert finding["rule"] == BROKEN[op]
+        assert finding["reproduced"] == {"runs": 5, "crashed": 5}
+        assert finding["report"] is None
+        assert "it showed in 5 of 5 runs" in " ".join(fuzzed.text.split())
+
+    def test_the_tests_of_broken_promises_fail_by_name(self, fuzzed: Fuzzed) -> None:
+        tests = [one["test"] for one in fuzzed.document["fuzz"]["findings"] if one["rule"] in BROKEN.values()]
+        words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests]
+        variables = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+        done = subprocess.run(
+            words, cwd=fuzzed.folder, capture_output=True, text=True, env=variables, timeout=300, check=False
+        )
+        assert "3 failed" in done.stdout
+        assert all(f"AssertionError: {rule}: " in done.stdout for rule in BROKEN.values())
+
     def test_the_document_is_as_the_schema_says(self, fuzzed: Fuzzed) -> None:
         schema = serialize.json_schema()
         assert json_schema.errors(fuzzed.document, schema, schema) == []
         document = serialize.loads((fuzzed.folder / "found.json").read_bytes())
         assert document.kind == "fuzz"
         assert document.complete
-        assert len(document.reports) == len(fuzzed.document["fuzz"]["findings"])
+        assert len(document.reports) == len(fuzzed.document["fuzz"]["findings"]) - len(BROKEN)
 
     def test_the_text_ends_with_the_command(self, fuzzed: Fuzzed) -> None:
         tests = [one["test"] for one in fuzzed.document["fuzz"]["findings"]]
