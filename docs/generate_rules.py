@@ -32,7 +32,10 @@ KINDS = (
     ("Interpreter", r"python-without-gil|damaged-object|interpreter-bug|invalid-array-view"),
     ("The environment, by `necropsy doctor`", r"env-"),
     ("Python files, by `necropsy check`", r"op-python-"),
-    ("Calls of an op, by `necropsy fuzz`", r"op-(?:uninitialised-read|nondeterministic|input-modified)"),
+    (
+        "Calls of an op, by `necropsy fuzz`",
+        r"op-(?:uninitialised-read|nondeterministic|input-modified|shape-function-wrong)",
+    ),
     ("Custom op libraries, by `necropsy check` and `necropsy doctor --op`", r"op-"),
     ("Data (`necropsy doctor --data`)", r"data-(?!race)"),
     ("Other", r""),

@@ -157,7 +157,10 @@ def test_results_that_are_the_same(one: object, other: object, same: bool) -> No
 @pytest.mark.parametrize(
     "source", [writer.Source(library=Path("/a/op.so")), writer.Source(), writer.Source(module="m", function="f")]
 )
-@pytest.mark.parametrize("rule", ["op-uninitialised-read", "op-nondeterministic", "data-race", "op-input-modified"])
+@pytest.mark.parametrize(
+    "rule",
+    ["op-uninitialised-read", "op-nondeterministic", "data-race", "op-input-modified", "op-shape-function-wrong"],
+)
 def test_the_text_of_a_test(rule: str, source: writer.Source) -> None:
     recipe = Recipe("ops.Gather", {"rows": Tensor("int32", (1,), "same", (-1,))}, {"mode": "a"})
     place = Path("/somewhere/tests/test_gather.py")

@@ -85,6 +85,7 @@ class Comparisons:
             by_fill=found["by_fill"],
             modified=tuple(found["modified"]),
             results=tuple(found["shown"]),
+            shapes=tuple(found["shapes"]),
             is_stateful=self._op.is_stateful,
             is_python=self._op.is_python,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from necropsy.fuzz.recipes import Recipe
@@ -16,7 +17,7 @@ def text_of(
     """The file's text, for the finding of ``rule``; ``modified``: the names of the inputs that the call changes."""
     imports, top, made = source.lines(place)
     of_test = _OF_RULE[rule]
-    call = test_name(op).replace("test_", "call_", 1) if of_test.has_child else test_name(op)
+    call = test_name(op).replace("test_", "call_", 1) if of_test.body else test_name(op)
     head = [f'"""{quoted(headline)}', "", f"{MARK}. {of_test.passes}", '"""', ""]
     frameworks = [one for one in imports if one.rpartition(" ")[2] in {"np", "tf"}]
     standard = {one for one in imports if one and one not in frameworks} | set(of_test.imports)
@@ -28,26 +29,35 @@ def text_of(
         f"def {call}():",
         *((*(f"    {one}" for one in frameworks), "") if of_test.has_child and frameworks else ()),
         f"    {made}",
-        *of_test.before.splitlines(),
         arguments_of(recipe),
         *of_test.after.format(function=recipe.function, rule=rule, names=list(modified)).splitlines(),
     ]
-    if of_test.has_child:
-        lines += ["", "", f"def {test_name(op)}():", *_CHILDREN.format(rule=rule, fills=FILLS).splitlines()]
+    if of_test.body:
+        lines += [
+            "",
+            "",
+            f"def {test_name(op)}():",
+            *of_test.body.format(rule=rule, fills=FILLS, call=call).splitlines(),
+        ]
     lines += of_test.helper.splitlines()
     if of_test.has_child:
         lines += ["", "", 'if __name__ == "__main__":', f"    {call}()"]
     return "\n".join(lines) + "\n"
 
 
+@dataclass(frozen=True, kw_only=True)
 class _Test:
-    """What the tests of one rule have besides the call."""
+    """What the tests of one rule have besides the call: texts with ``{function}``, ``{rule}`` and ``{call}``."""
 
-    def __init__(
-        self, passes: str, imports: tuple[str, ...], before: str, after: str, helper: str, *, has_child: bool = False
-    ) -> None:
-        self.passes, self.imports, self.before, self.after, self.helper = passes, imports, before, after, helper
-        self.has_child = has_child
+    passes: str
+    after: str
+    """The lines that make the call and judge it, after its arguments."""
+    helper: str = ""
+    body: str = ""
+    """The lines of the test, if the call is in a function of its own."""
+    has_child: bool = False
+    """That function runs in a process of its own."""
+    imports: tuple[str, ...] = ()
 
 
 _SAME = """
@@ -90,23 +100,25 @@ _CHILDREN = """\
         printed.append(done.stdout)
     assert printed[0] == printed[1], "{rule}: the result changes with the bytes in new memory"
 """
+_SHAPES = """\
+    with tf.Graph().as_default():
+        inferred = [one.shape for one in tf.nest.flatten({call}())]
+    for one, other in zip(inferred, tf.nest.flatten({call}())):
+        assert one.is_compatible_with(other.shape), f"{rule}: {{one}} is inferred, and it is {{other.shape}}"
+"""
 _REPEATED = _Test(
-    "The test passes once the same call gives the same result.",
-    (),
-    "",
-    """\
+    passes="The test passes once the same call gives the same result.",
+    after="""\
     first = {function}(**arguments)
     for _ in range(50):
         assert is_same(first, {function}(**arguments)), "{rule}: the same call gives different results"
 """,
-    _SAME,
+    helper=_SAME,
 )
 _OF_RULE = {
     "op-uninitialised-read": _Test(
-        "The test passes once the result no longer changes with the bytes that new memory holds.",
-        tuple(f"import {one}" for one in ("ctypes", "os", "shutil", "subprocess", "sys", "tempfile")),
-        "",
-        """\
+        passes="The test passes once the result no longer changes with the bytes that new memory holds.",
+        after="""\
     ctypes.CDLL(None).necropsy_guard_arm(-1)  # it fills new memory from now on
     try:
         result = {function}(**arguments)
@@ -114,16 +126,21 @@ _OF_RULE = {
         result = str(error)  # a proper refusal
     print(shown(result))
 """,
-        _SHOWN,
+        helper=_SHOWN,
+        body=_CHILDREN,
         has_child=True,
+        imports=tuple(f"import {one}" for one in ("ctypes", "os", "shutil", "subprocess", "sys", "tempfile")),
+    ),
+    "op-shape-function-wrong": _Test(
+        passes="The test passes once the output has the shape that the op's shape function infers.",
+        after="    return {function}(**arguments)\n",
+        body=_SHAPES,
     ),
     "op-nondeterministic": _REPEATED,
     "data-race": _REPEATED,
     "op-input-modified": _Test(
-        "The test passes once the inputs are the same after the call.",
-        (),
-        "",
-        """\
+        passes="The test passes once the inputs are the same after the call.",
+        after="""\
     inputs = tf.nest.flatten([arguments[name] for name in {names!r}])
     before = [one.numpy() for one in inputs]
     try:
@@ -133,6 +150,5 @@ _OF_RULE = {
     for one, other in zip(before, inputs):
         assert np.array_equal(one, other.numpy()), "{rule}: the call changes its inputs"
 """,
-        "",
     ),
 }

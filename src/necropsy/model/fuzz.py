@@ -95,6 +95,8 @@ class CallComparison(Noun, frozen=True, kw_only=True):
     """Inputs whose elements were others after the call."""
     results: tuple[str, ...] = ()
     """Two that differ, shortened."""
+    shapes: tuple[str, ...] = ()
+    """The shape of an output as the shape function infers it, and as it is, if they contradict each other."""
     cured_by_one_thread: bool = False
     """They are the same as long as one thread does the op's work."""
     is_stateful: bool = False

@@ -44,9 +44,32 @@ def compare(
         "varies": varies or (differs and fills[0] is None),
         "by_fill": differs and not varies and fills[0] is not None,
         "modified": sorted(set(modified)),
+        "shapes": _other_shapes(function, arguments, names, first[0]),
         "shown": [_shown(_other(first[0], results)), _shown(first[0])],
     }
     return json.dumps(found)
+
+
+def _other_shapes(function: str, arguments: str, names: Dict[str, Any], result: Any) -> List[str]:
+    """The first shape that the op's shape function infers in a graph and that is not the result's, and the result's."""
+    tf = names.get("tf")
+    if tf is None or isinstance(result, str):
+        return []
+    try:
+        with tf.Graph().as_default():
+            made = eval(function, names)(**eval("dict(%s)" % arguments, names))
+            inferred = [one.shape for one in tf.nest.flatten(made) if hasattr(one, "shape")]
+    except Exception:  # noqa: BLE001 - what a graph refuses has no shape
+        return []
+    real = [one.shape for one in _flat(result) if hasattr(one, "shape")]
+    if len(real) != len(inferred):
+        return []
+    wrong = (at for at, one in enumerate(inferred) if not one.is_compatible_with(real[at]))
+    return next(([str(inferred[at]), str(list(real[at]))] for at in wrong), [])
+
+
+def _flat(value: Any) -> List[Any]:
+    return [each for one in value for each in _flat(one)] if isinstance(value, list) else [value]
 
 
 def _other(one: Any, results: List[List[Any]]) -> Any:
