@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -169,6 +170,31 @@ def test_the_text_of_a_test(rule: str, source: writer.Source) -> None:
     assert "test_gather" in [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
     assert f"{rule}: " in text
     assert "import necropsy" not in text
+
+
+@pytest.mark.parametrize("rule", ["op-nondeterministic", "op-shape-function-wrong", "op-input-modified"])
+def test_a_refusal_passes(rule: str, tmp_path: Path) -> None:
+    """The op is corrected, and refuses the call."""
+    source = writer.Source(module="refusing", function="refuse")
+    recipe = Recipe("target", {"rows": Tensor("int32", (1,))}, arrays=True)
+    place = tmp_path / "test_refuse.py"
+    text = contract_tests.text_of(rule, "refuse", recipe, headline="x", source=source, place=place, modified=[])
+    fake = "class tf:\n    class nest:\n        flatten = staticmethod(list)\n"  # what the test needs of it
+    place.write_text(f"{fake}\n{text.split(chr(34) * 3)[2]}")
+    (tmp_path / "refusing.py").write_text("def refuse(rows):\n    raise ValueError('no')\n")
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(place)]
+    variables = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(words, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_an_access_beyond_a_buffer_explains_other_results() -> None:
+    found = SimpleNamespace(rule="heap-buffer-overflow", call=SimpleNamespace(target="X"))
+    campaign = SimpleNamespace(op=SimpleNamespace(name="X"))
+    other = SimpleNamespace(op=SimpleNamespace(name="Y"))
+    assert contract._explains(found, campaign, "op-nondeterministic")  # type: ignore[arg-type]
+    assert not contract._explains(found, campaign, "op-input-modified")  # type: ignore[arg-type]
+    assert not contract._explains(found, other, "op-nondeterministic")  # type: ignore[arg-type]
 
 
 def test_each_rule_has_a_test() -> None:

@@ -30,8 +30,8 @@ _GUARDED = Configuration(guard="end", small_blocks=SMALL_BLOCKS)
 _BOTH_ENDS = (_GUARDED, replace(_GUARDED, guard="begin"))
 _FRESH_S = 2.0
 """Seconds of a call that is made for a precondition."""
-_DAMAGE = frozenset({"heap-corruption", "heap-buffer-overflow", "double-free", "use-after-free", "invalid-write"})
-_ACCESS = frozenset({"heap-buffer-overflow", "use-after-free", "invalid-read", "invalid-write"})
+DAMAGE = frozenset({"heap-corruption", "heap-buffer-overflow", "double-free", "use-after-free", "invalid-write"})
+ACCESS = frozenset({"heap-buffer-overflow", "use-after-free", "invalid-read", "invalid-write"})
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Findings:
         if not suspect.death.of_the_heap:
             return False
         for at, one in enumerate(self.found):
-            if one.call.target == op.name and one.rule in _DAMAGE:
+            if one.call.target == op.name and one.rule in DAMAGE:
                 self.found[at] = msgspec.structs.replace(one, times=one.times + suspect.times)
                 self.causes[at].suspects.append(suspect)
                 return True
@@ -312,7 +312,7 @@ def is_same_cause(one: FuzzFinding, verdict: Diagnosis, signature: str | None, o
     if mine is None or other is None or mine.function is None or other.function is None:
         return False
     return (
-        (one.rule == verdict.rule or {one.rule, verdict.rule} <= _ACCESS)
+        (one.rule == verdict.rule or {one.rule, verdict.rule} <= ACCESS)
         and without_types(mine.function) == without_types(other.function)
         and mine.line == other.line
     )
