@@ -29,7 +29,9 @@ _LEAST_DEAD = 3
 _ROUNDS = 12
 _HOLDING, _BREAKING = 30, 12
 """New calls of a round: for which all conditions hold, and for which not; of these as many that break one only."""
-_MOST_RUNS, _MOST_DEATHS = 1000, 150
+_MOST_RUNS, _MOST_DEATHS = 1000, 90
+_ACCEPTED_AGAIN, _DIED_AGAIN = 60, 8
+"""Of the campaign's calls, how many are made again."""
 _PRICE = 15
 """A call that reaches the time limit counts as so many deaths."""
 _MOST_ELEMENTS = 100_000
@@ -87,15 +89,13 @@ class Preconditions:
 
     def learned(self, accepted: Sequence[Recipe], died: Sequence[Recipe], *, again: bool) -> FuzzPrecondition | None:
         """The condition; None where none of the grammar fits. ``again``: how the calls end must be looked at first."""
-        for recipe in (self.lethal, *died):
-            if again:
+        if again:
+            for recipe in (self.lethal, *died[:_DIED_AGAIN], *accepted[:_ACCEPTED_AGAIN]):
                 self._make(recipe)
-            else:
+        else:
+            for recipe in (self.lethal, *died):
                 self._note(self.dead, recipe)
-        for recipe in accepted:
-            if again:
-                self._make(recipe)
-            else:
+            for recipe in accepted:
                 self._note(self.survivors, recipe)
         for _ in range(_ROUNDS):
             if len(self.survivors.values) < _LEAST or self._is_used_up():
