@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from necropsy.errors import InputError
-from necropsy.fuzz.recipes import DTYPES
+from necropsy.fuzz.recipes import DTYPES, Library
 
 _MOST_COMBINATIONS = 60
 _ANY = ("float32", "int32", "int64", "string", "float64", "bool", "uint8", "complex64")
 _ARRAYS = ("float64", "float32", "int32", "int64", "uint8", "bool", "int8", "complex128")
+_HINTS = "int, float, bool, str, bytes, list[int], list[float], np.ndarray, tf.Tensor, torch.Tensor"
 _NAMES = {"DT_FLOAT": "float32", "DT_DOUBLE": "float64", "DT_HALF": "float16"}
 
 
@@ -26,6 +27,8 @@ class Argument:
     number: str | None = None
     types: str | None = None
     is_reference: bool = False
+    library: Library | None = None
+    """Of a Python function, whose tensors the parameter takes; None for NumPy's arrays."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,11 @@ class OpDefinition:
     def function(self) -> str:
         """What a worker calls."""
         return "target" if self.is_python else f"ops.{self.name}"
+
+    @property
+    def libraries(self) -> dict[str, Library]:
+        """Whose tensors the parameters of a Python function take, where they are not NumPy's arrays."""
+        return {one.name: one.library for one in self.inputs if one.library is not None}
 
     @property
     def given(self) -> tuple[Attribute, ...]:
@@ -131,13 +139,17 @@ def python_function(described: Mapping[str, Any]) -> OpDefinition:
         if kind is None and one["needed"]:
             why = "has no type hint that values can be made for" if one["by_name"] else "cannot be given by name"
             error = InputError(f"the parameter {one['name']} of {name} {why}")
-            error.hint = "hints that work: int, float, bool, str, bytes, list[int], list[float], np.ndarray"
+            error.hint = f"hints that work: {_HINTS}; or give it a Hypothesis strategy"
             raise error
-        if kind == "ndarray" and described["numpy"]:
-            inputs.append(Argument(one["name"], type_attribute=one["name"]))
+        if kind in {"ndarray", "tensorflow", "torch"} and described["numpy"]:
+            library = None if kind == "ndarray" else kind
+            inputs.append(Argument(one["name"], type_attribute=one["name"], library=library))
         elif kind is not None:
             attributes.append(Attribute(one["name"], kind, is_needed=one["needed"]))
-    combinations = tuple({one.name: dtype for one in inputs} for dtype in (_ARRAYS if inputs else _ARRAYS[:1]))
+    types = list(_ARRAYS if inputs else _ARRAYS[:1])
+    if any(one.library is not None for one in inputs):
+        types.sort(key=lambda one: one != "float32")  # what tensors mostly are
+    combinations = tuple({one.name: dtype for one in inputs} for dtype in types)
     return OpDefinition(name, tuple(inputs), tuple(attributes), combinations, is_python=True)
 
 

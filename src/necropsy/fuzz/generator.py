@@ -278,7 +278,7 @@ class Generator:
                     value = values[0] if plain else self.random.choice(values[:6])
             if value is not None or (each.has_default and each.default is not None):
                 attributes[each.name] = value
-        return Recipe(self.op.function, inputs, attributes, arrays=self.op.is_python)
+        return Recipe(self.op.function, inputs, attributes, arrays=self.op.is_python, libraries=self.op.libraries)
 
     def _tensor(self, dtype: str, shape: tuple[int, ...], *, plain: bool) -> Tensor:
         if dtype not in DTYPES:

@@ -23,7 +23,7 @@ from necropsy.fuzz.corpus import Corpus
 from necropsy.fuzz.definitions import OpDefinition
 from necropsy.fuzz.findings import Findings
 from necropsy.fuzz.opened_target import OpenTarget
-from necropsy.fuzz.recorded_calls import Recorded
+from necropsy.fuzz.recorded_calls import Recorded, drawn_calls
 from necropsy.model import Document, Fuzzing, FuzzTarget, Gap, NotTried, Subject, Tool
 
 if TYPE_CHECKING:
@@ -123,7 +123,8 @@ def campaigns(
     """
     engine = opened.engine
     engine.is_stopped = interrupts.is_stopped
-    findings = Findings(engine, options.python, opened.read.source, options.tests, watch)
+    source = replace(opened.read.source, is_given=engine.offered.get("function", {}).get("has_given", False))
+    findings = Findings(engine, options.python, source, options.tests, watch)
     unguarded = why_unguarded(options.guard, loaded=engine.has_guard) if options.guard != "off" else None
     findings.gaps += [unguarded] if unguarded is not None else []
     targets: list[FuzzTarget] = []
@@ -145,7 +146,11 @@ def campaigns(
             deadline=time.monotonic() + left,
             most_calls=options.calls,
             configurations=rotation(guard=engine.has_guard, stack=options.stack_size, is_python=op.is_python),
-            first=[*first.calls.get(op.name, ()), *(corpus.recipes(op) if corpus is not None else ())],
+            first=[
+                *first.calls.get(op.name, ()),
+                *drawn_calls(engine.offered, op),
+                *(corpus.recipes(op) if corpus is not None else ()),
+            ],
             watch=lambda one: watch(campaign_summary.progress(one, len(findings.found))),
         )
         try:

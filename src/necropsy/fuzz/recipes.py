@@ -29,6 +29,7 @@ QUANTIZED = {"qint8": "int8", "quint8": "uint8", "qint16": "int16", "quint16": "
 DTYPES = frozenset({*INTEGERS, *FLOATS, *COMPLEX, *QUANTIZED, "bool", "string"})
 """The types that values can be made of."""
 
+Library = Literal["tensorflow", "torch"]
 Kind = Literal["same", "cycle", "ramp", "random"]
 Item = float | int | bool | tuple[str, int]
 """An element; of strings its repeated part, in Latin-1, and how often: ``("(", 1000)``."""
@@ -106,14 +107,24 @@ class Recipe:
     inputs: Mapping[str, Input]
     attributes: Mapping[str, Any] = field(default_factory=dict)
     arrays: bool = False
-    """The inputs are NumPy arrays, not tensors."""
+    """The inputs are NumPy arrays, not tensors, unless ``libraries`` says whose tensors they are."""
+    libraries: Mapping[str, Library] = field(default_factory=dict)
 
     @property
     def call(self) -> Call:
         """The two texts that a worker runs."""
-        inputs = (f"{name}={value(one, arrays=self.arrays)}" for name, one in self.inputs.items())
+        inputs = (f"{name}={self.expression(name)}" for name in self.inputs)
         attributes = (f"{name}={literal(one)}" for name, one in self.attributes.items())
         return self.function, ", ".join([*inputs, *attributes])
+
+    def expression(self, name: str) -> str:
+        """The expression for an input."""
+        one = self.inputs[name]
+        if not isinstance(one, Tensor):
+            return f"[{', '.join(each.python() for each in one)}]"
+        if not self.arrays or self.libraries.get(name) == "tensorflow":
+            return one.python()
+        return f"torch.tensor({one.array()})" if self.libraries.get(name) == "torch" else one.array()
 
     @property
     def python(self) -> str:
@@ -149,13 +160,6 @@ class Recipe:
             name: other(one) if isinstance(one, Tensor) else tuple(map(other, one)) for name, one in self.inputs.items()
         }
         return replace(self, inputs=inputs)
-
-
-def value(one: Input, *, arrays: bool = False) -> str:
-    """The expression for an input."""
-    if arrays and isinstance(one, Tensor):
-        return one.array()
-    return one.python() if isinstance(one, Tensor) else f"[{', '.join(each.python() for each in one)}]"
 
 
 def literal(one: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -18,6 +19,7 @@ from necropsy.crashed import signal_name
 from necropsy.errors import NecropsyError
 from necropsy.fuzz.checked_recipes import UnfitRecipeError, attribute_value, made_recipe, tensor_of
 from necropsy.fuzz.definitions import Argument, Attribute, OpDefinition
+from necropsy.fuzz.engine import Call
 from necropsy.fuzz.recipes import Input, Recipe, Tensor
 from necropsy.model import Gap
 
@@ -147,6 +149,16 @@ def _lines(folder: Path) -> Iterator[bytes]:
     for path in sorted(folder.glob("calls-*.jsonl"))[:_MOST_FILES]:
         with path.open("rb") as file:
             yield from file.read(_MOST_BYTES).splitlines()
+
+
+def drawn_calls(offered: Mapping[str, Any], op: OpDefinition) -> list[Recipe]:
+    """What Hypothesis has drawn for a function, as far as it can be made again."""
+    found: dict[Call, Recipe] = {}
+    for data in offered.get("function", {}).get("drawn", ()):
+        with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError, OverflowError):
+            recipe = recipe_of(data, op)
+            found[recipe.call] = recipe
+    return list(found.values())
 
 
 def recipe_of(data: Mapping[str, Any], op: OpDefinition) -> Recipe:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from necropsy.errors import NecropsyError
 from necropsy.fuzz.configurations import PLAIN, Configuration
-from necropsy.fuzz.recipes import Recipe, literal, value
+from necropsy.fuzz.recipes import Recipe, literal
 
 VARIABLE = "NECROPSY_FUZZ_LIBRARY"
 MARK = "Found by necropsy fuzz"
@@ -86,20 +86,23 @@ class Source:
     module: str | None = None
     """The path of a Python file, or the name of a module."""
     function: str | None = None
+    is_given: bool = False
+    """The function is decorated with Hypothesis's ``@given``, and the one behind it is called."""
 
     def lines(self, place: Path) -> tuple[list[str], list[str], str]:
         """The imports, the lines at the top, and the line that makes what a call names."""
         numpy = [_NUMPY]
+        inner = ".hypothesis.inner_test" if self.is_given else ""
         if self.module is not None and self.module.endswith(".py"):
             top = [f"FILE = Path(__file__).parent / {_beside(Path(self.module), place)!r}"]
             top.append("sys.path.insert(0, str(FILE.parent))")
-            made = f'target = runpy.run_path(str(FILE))["{self.function}"]'
+            made = f'target = runpy.run_path(str(FILE))["{self.function}"]{inner}'
             return ["import runpy", "import sys", "from pathlib import Path", "", *numpy], top, made
         if self.module is not None:
             return (
                 ["import importlib", "", *numpy],
                 [],
-                f'target = importlib.import_module("{self.module}").{self.function}',
+                f'target = importlib.import_module("{self.module}").{self.function}{inner}',
             )
         tensorflow = [*numpy, "import tensorflow as tf"]
         if self.library is None:
@@ -127,6 +130,8 @@ def text_of(
     imports, top, made = source.lines(place)
     if "np." not in arguments_of(recipe):
         imports = [one for one in imports if one not in {_NUMPY, ""}]
+    libraries = {"tensorflow": "import tensorflow as tf", "torch": "import torch"}
+    imports += [libraries[one] for one in sorted(set(recipe.libraries.values()))]
     indented = "        " if repeated == 1 else "            "
     call = [
         arguments_of(recipe),
@@ -141,7 +146,7 @@ def text_of(
         head += ['"""', "", *imports, "", *([*top, ""] if top else ())]
         return "\n".join([*head, "", f"def {test_name(op)}():", f"    {made}", *call]) + "\n"
     head += [f"The call is made in a process of its own, {configuration}.", '"""', ""]
-    frameworks = [one for one in imports if one.rpartition(" ")[2] in {"np", "tf"}]
+    frameworks = [one for one in imports if one.rpartition(" ")[2] in {"np", "tf", "torch"}]
     standard = {one for one in imports if one and one not in frameworks} | _STANDARD
     standard |= {"import ctypes"} if configuration.guard is not None else set()
     standard |= {"import resource"} if configuration.stack is not None else set()
@@ -215,7 +220,7 @@ _CHILD = """\
 
 def arguments_of(recipe: Recipe) -> str:
     """The line, or lines, of a function that make the inputs and attributes of a call."""
-    given = {name: value(one, arrays=recipe.arrays) for name, one in recipe.inputs.items()}
+    given = {name: recipe.expression(name) for name in recipe.inputs}
     given |= {name: literal(one) for name, one in recipe.attributes.items()}
     if not given:
         return "    arguments = {}"

@@ -12,8 +12,11 @@ from typing import Any, Dict, Optional, Tuple
 
 from necropsy.fuzz.target import guarding
 from necropsy.fuzz.target.loading import RefusedError, last_line, namespace
+from necropsy.fuzz.target.strategies import drawn, kind_of, without_given
 
 _KINDS = (
+    ("torch", re.compile(r"torch\b.*\bTensor\b")),
+    ("tensorflow", re.compile(r"(?:tensorflow|\btf)\b.*\b(?:Eager)?Tensor\b")),
     ("ndarray", re.compile(r"ndarray|NDArray|ArrayLike")),
     ("list(int)", re.compile(r"(?:[Ll]ist|[Ss]equence|[Ii]terable)\[int\]")),
     ("list(float)", re.compile(r"(?:[Ll]ist|[Ss]equence|[Ii]terable)\[float\]")),
@@ -47,15 +50,32 @@ def loaded(target: Dict[str, Any]) -> Tuple[Dict[str, Any], Dict[str, Any]]:
     function = found.get(name)
     if not callable(function):
         raise RefusedError("module", "%s has no function %s" % (module, name))
-    names = namespace(target=function)
-    try:
-        names["np"] = importlib.import_module("numpy")
-    except ImportError:
-        names["np"] = None
+    function, strategies = without_given(function)
+    has_given = bool(strategies)
+    if not has_given:
+        strategies = without_given(found.get("test_" + name))[1]
+    parameters = _parameters(function)
+    wanted = {one["name"]: strategies[one["name"]] for one in parameters or () if one["name"] in strategies}
+    calls = drawn(wanted) if wanted else []
+    for one in parameters or ():
+        if one["kind"] is None and one["name"] in wanted:
+            one["kind"] = kind_of([call["arguments"][one["name"]] for call in calls])
+    names = namespace(target=function, np=_imported("numpy"))
+    for kind, short in (("tensorflow", "tf"), ("torch", "torch")):
+        if any(one["kind"] == kind for one in parameters or ()):
+            names[short] = _imported(kind)
     names["__refusals__"] = (Exception,)
     if names["np"] is not None and guarding.is_loaded():
         names["__warm__"] = lambda: names.update(__held__=_empty_cache(names["np"]))
-    return {"function": {"name": name, "parameters": _parameters(function), "numpy": names["np"] is not None}}, names
+    offered = {"name": name, "parameters": parameters, "numpy": names["np"] is not None}
+    return {"function": {**offered, "drawn": calls, "has_given": has_given}}, names
+
+
+def _imported(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        return None
 
 
 def _empty_cache(np: Any) -> Any:
