@@ -176,6 +176,9 @@ def _natural(term: Term, survivors: list[dict[Term, Number | None]]) -> Iterator
                 yield Condition(term, "<=", ranks[-1])
         case "size" | "dim" | "length":
             yield Condition(term, ">", 0)
+            sizes = {values.get(term) for values in survivors}
+            if len(sizes) == 1 and isinstance(one := sizes.pop(), int) and one > 0:
+                yield Condition(term, "==", one)
         case "zeros":
             yield Condition(term, "==", 0)
         case "value":

@@ -8,18 +8,18 @@ from pathlib import Path
 
 from necropsy.fuzz.recipes import Recipe
 from necropsy.fuzz.target.comparing import FILLS
-from necropsy.fuzz.test_writer import MARK, Source, arguments_of, quoted, test_name
+from necropsy.fuzz.test_writer import MARK, Source, arguments_of, lines_of, quoted, test_name
 
 
 def text_of(
     rule: str, op: str, recipe: Recipe, *, headline: str, source: Source, place: Path, modified: Sequence[str] = ()
 ) -> str:
     """The file's text, for the finding of ``rule``; ``modified``: the names of the inputs that the call changes."""
-    imports, top, made = source.lines(place)
+    imports, top, made = lines_of(source, place, recipe)
     of_test = _OF_RULE[rule]
     call = test_name(op).replace("test_", "call_", 1) if of_test.body else test_name(op)
     head = [f'"""{quoted(headline)}', "", f"{MARK}. {of_test.passes}", '"""', ""]
-    frameworks = [one for one in imports if one.rpartition(" ")[2] in {"np", "tf"}]
+    frameworks = [one for one in imports if one.rpartition(" ")[2] in {"np", "tf", "torch"}]
     standard = {one for one in imports if one and one not in frameworks} | set(of_test.imports)
     lines = [
         *(*head, *sorted(standard, key=lambda one: (one.startswith("from"), one)), *([""] if standard else [])),

@@ -69,8 +69,8 @@ class Findings:
     watch: Callable[[str], None] = lambda _text: None
     most_runs: int = MOST_RUNS
     found: list[FuzzFinding] = field(default_factory=list)
-    causes: list[Cause] = field(default_factory=list)
-    """Of ``found``, one by one."""
+    causes: dict[int, Cause] = field(default_factory=dict)
+    """Of the deaths among ``found``, by their places in it."""
     reports: list[Report] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
 
@@ -120,7 +120,7 @@ class Findings:
         seconds = self.engine.limits.seconds
         self.engine.limit_seconds(_FRESH_S)
         try:
-            for at, cause in enumerate(self.causes):
+            for at, cause in self.causes.items():
                 if self.found[at].call.target == campaign.op.name:
                     self.watch(f"{campaign.op.name}: looking for the condition that the call breaks")
                     one = self._precondition(campaign, cause)
@@ -135,7 +135,7 @@ class Findings:
             return None
         # A read at a wild address survives by chance, and not where the buffers are guarded.
         judges = _BOTH_ENDS if self.engine.has_guard and not alone.death.is_reliable else (alone.configuration,)
-        others = frozenset().union(*(one.signatures for one in self.causes)) - cause.signatures
+        others = frozenset().union(*(one.signatures for one in self.causes.values())) - cause.signatures
         is_guarded = judges[0].guard is not None
         preconditions = Preconditions(
             self.engine,
@@ -229,7 +229,7 @@ class Findings:
         alone = replace(alone, recipe=recipe)
         self._write(op, alone, headline, place)
         self.reports.append(report)
-        self.causes.append(Cause(alone, [suspect]))
+        self.causes[len(self.found)] = Cause(alone, [suspect])
         self.found.append(self._finding(op, suspect, alone, again, report, verdict, place))
 
     def _write(self, op: OpDefinition, alone: Alone, headline: str, place: Path) -> None:

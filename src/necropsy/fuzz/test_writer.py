@@ -112,6 +112,13 @@ class Source:
         return ["import os", "from pathlib import Path", "", *tensorflow], top, "ops = tf.load_op_library(LIBRARY)"
 
 
+def lines_of(source: Source, place: Path, recipe: Recipe) -> tuple[list[str], list[str], str]:
+    """What the source needs, and the libraries of a function's tensors."""
+    imports, top, made = source.lines(place)
+    libraries = {"tensorflow": "import tensorflow as tf", "torch": "import torch"}
+    return [*imports, *(libraries[one] for one in sorted(set(recipe.libraries.values())))], top, made
+
+
 def _beside(path: Path, place: Path) -> str:
     return os.path.relpath(path.resolve(), place.parent.resolve())
 
@@ -127,11 +134,9 @@ def text_of(
     configuration: Configuration = PLAIN,
 ) -> str:
     """The file's text. Its lines are the same for any ``headline``, which a report that names them relies on."""
-    imports, top, made = source.lines(place)
+    imports, top, made = lines_of(source, place, recipe)
     if "np." not in arguments_of(recipe):
         imports = [one for one in imports if one not in {_NUMPY, ""}]
-    libraries = {"tensorflow": "import tensorflow as tf", "torch": "import torch"}
-    imports += [libraries[one] for one in sorted(set(recipe.libraries.values()))]
     indented = "        " if repeated == 1 else "            "
     call = [
         arguments_of(recipe),
