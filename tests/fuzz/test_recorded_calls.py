@@ -83,6 +83,19 @@ def test_the_call_that_kills_the_program_is_recorded(folder: Path) -> None:
     assert f"it was killed by {signal.SIGABRT.name}" in gaps[0]
 
 
+def test_a_module_that_is_imported_before_the_program_begins() -> None:
+    dumps = python_function(
+        {
+            "name": "dumps",
+            "parameters": [{"name": "obj", "kind": "list(int)", "by_name": True, "needed": True}],
+            "numpy": True,
+        }
+    )
+    program = "import json; json.dumps([1, 2])"
+    found = recorded([sys.executable, "-c", program], {"module": "json", "function": "dumps"}, [dumps])
+    assert "obj=[1, 2]" in [one.call[1] for one in found.calls["dumps"]]
+
+
 def test_the_number_of_calls_is_bounded(folder: Path) -> None:
     program = "import bindings, numpy\nfor at in range(500): bindings.decode(b'', at + 20, [], numpy.zeros({}))"
     assert len(of_program(program.format("1"), folder)[0]) == recorder.MOST_ALIKE

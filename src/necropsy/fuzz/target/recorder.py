@@ -47,6 +47,8 @@ def begin(options: str, data_of: DataOf) -> None:
     function = _Function(read["function"], calls)
     if read["module"].endswith(".py"):
         sys.meta_path.insert(0, _Finder({}, os.path.realpath(read["module"]), function.hook))
+    elif read["module"] in sys.modules:
+        function.hook(sys.modules[read["module"]])
     else:
         sys.meta_path.insert(0, _Finder({read["module"]: function.hook}, None, None))
 
