@@ -16,8 +16,9 @@ from necropsy.fuzz.definitions import OpDefinition, python_function
 from necropsy.fuzz.engine import Engine
 from necropsy.fuzz.generator import Generator, Seen
 from necropsy.fuzz.recipes import Recipe
-from necropsy.fuzz.recorded_calls import drawn_calls
+from necropsy.fuzz.recorded_calls import drawn_calls, undrawn_calls
 from necropsy.fuzz.test_writer import Source, text_of
+from necropsy.reports.fuzz import render
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="workers are forked")
 
@@ -43,7 +44,7 @@ def test_decode(mode, at, unrelated):
 
 @given(st.binary(min_size=2, max_size=3), arrays.arrays("int16", (2,)))
 def packed(data, values):
-    if len(data) == 3 and values[0] > 0:
+    if len(data) >= 3:
         os.abort()
     return len(data)
 
@@ -51,6 +52,11 @@ def packed(data, values):
 @given(st.builds(object))
 def strange(thing):
     pass
+
+
+@given(st.integers().filter(lambda _: 1 / 0))
+def broken(number: int) -> int:
+    return number
 
 
 def bare(thing: "np.ndarray") -> int:
@@ -121,6 +127,15 @@ def test_a_value_that_cannot_be_made_again(engine: Engine) -> None:
         first_of(engine)
 
 
+@pytest.mark.parametrize("engine", ["functions.py:broken"], indirect=True)
+def test_a_strategy_that_fails(engine: Engine) -> None:
+    op, calls = first_of(engine)
+    assert [one.name for one in op.attributes] == ["number"]
+    assert calls == []
+    (gap,) = undrawn_calls(engine.offered)
+    assert gap.why == "no call could be drawn: division by zero"
+
+
 @pytest.mark.parametrize("engine", ["functions.py:bare"], indirect=True)
 def test_a_function_without_strategies(engine: Engine) -> None:
     assert first_of(engine)[1] == []
@@ -145,5 +160,10 @@ def test_the_written_test_calls_the_function_behind_given(folder: Path, tmp_path
     assert document.fuzz is not None
     (finding,) = document.fuzz.findings
     assert finding.test is not None
+    assert finding.precondition is not None
+    assert finding.precondition.condition == "len(data) <= 2"
+    text = render(document)
+    assert "   Precondition: len(data) <= 2. It held in " in text
+    assert '     if len(data) > 2: raise ValueError("len(data) must be at most 2")\n' in text
     words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", finding.test]
     assert subprocess.run(words, capture_output=True, check=False).returncode == -signal.SIGABRT

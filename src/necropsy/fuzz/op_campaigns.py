@@ -23,7 +23,7 @@ from necropsy.fuzz.corpus import Corpus
 from necropsy.fuzz.definitions import OpDefinition
 from necropsy.fuzz.findings import Findings
 from necropsy.fuzz.opened_target import OpenTarget
-from necropsy.fuzz.recorded_calls import Recorded, drawn_calls
+from necropsy.fuzz.recorded_calls import Recorded, drawn_calls, undrawn_calls
 from necropsy.model import Document, Fuzzing, FuzzTarget, Gap, NotTried, Subject, Tool
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ def campaigns(
             corpus.keep(op, campaign.kept, campaign.unmade)
         if interrupt is not None:
             break
-    findings.gaps += corpus.gaps if corpus is not None else ()
+    findings.gaps += [*undrawn_calls(engine.offered), *(corpus.gaps if corpus is not None else ())]
     if interrupts.came and interrupt is None:
         interrupt = KeyboardInterrupt()
     document = _document(

@@ -35,8 +35,8 @@ _ACCEPTED_AGAIN, _DIED_AGAIN = 60, 8
 _PRICE = 15
 """A call that reaches the time limit counts as so many deaths."""
 _MOST_ELEMENTS = 100_000
-_MOST_HOLDING = 80
-"""Of these, where each is unlike all accepted calls: an element is negative, a dimension is missing."""
+_MOST_HOLDING, _MOST_BREAKING = 80, 24
+"""Of these, where each is unlike all known calls: an element is negative, a text has one letter."""
 _AROUND, _PAIRS = 600, 300
 """Changes of one call, of one thing and of two, among which the new ones are chosen."""
 _BASES = 3
@@ -170,7 +170,8 @@ class Preconditions:
         holding: list[Recipe] = []
         breaking: dict[int | None, list[Recipe]] = {}
         known = set(self._made)
-        usual = {one for values in self.survivors.values for one in _classes(values)}
+        alive = {one for values in self.survivors.values for one in _classes(values)}
+        both = alive | {one for values in self.dead.values for one in _classes(values)}
         for base in bases:
             pool = self._around(base)
             many = len(holding) + _HOLDING // len(bases) + 1
@@ -180,13 +181,14 @@ class Preconditions:
                     continue
                 values = values_of(recipe)
                 broken = [at for at, one in enumerate(found) if one.holds(values) is False]
+                usual = both if broken else alive
+                unusual = _classes(values) - usual
                 if broken:
                     at = broken[0] if len(broken) == 1 else None
-                    side, limit = breaking.setdefault(at, []), most[at]
+                    side, limit = breaking.setdefault(at, []), _MOST_BREAKING if unusual else most[at]
                 else:
-                    unusual = _classes(values) - usual
-                    usual |= unusual
                     side, limit = holding, (_MOST_HOLDING if unusual else many) if _hold(found, values) else 0
+                usual |= unusual
                 if len(side) < limit:
                     known.add(recipe.call)
                     side.append(recipe)
@@ -276,9 +278,9 @@ def _hold(found: Sequence[Condition], values: Values) -> bool | None:
 
 
 def _classes(values: Values) -> set[tuple[Term, int]]:
-    """Which numbers of a call are negative, zero, one or more, small or large."""
+    """Which numbers of a call are negative, small (one by one), larger or large."""
     return {
-        (term, -1 if value < 0 else int(min(value, 2)) if value < 100 else 100)
+        (term, -1 if value < 0 else int(min(value, 5)) if value < 100 else 100)
         for term, value in values.items()
         if value is not None and value == value  # noqa: PLR0124 - not where there is no element
     }

@@ -161,6 +161,12 @@ def drawn_calls(offered: Mapping[str, Any], op: OpDefinition) -> list[Recipe]:
     return list(found.values())
 
 
+def undrawn_calls(offered: Mapping[str, Any]) -> list[Gap]:
+    """Why Hypothesis has drawn nothing, though there are strategies."""
+    why = offered.get("function", {}).get("undrawn")
+    return [] if why is None else [Gap(part="Hypothesis's strategies", why=f"no call could be drawn: {why}")]
+
+
 def recipe_of(data: Mapping[str, Any], op: OpDefinition) -> Recipe:
     """The recipe of a recorded call.
 

@@ -97,15 +97,16 @@ def _finding(one: FuzzFinding, number: int, pen: Pen, width: int) -> Iterator[st
     for fix in one.fixes[:1]:
         yield from wrap(clean(fix.text), width, first="   Fix: ", rest="   ")
     if one.precondition is not None:
-        yield from _precondition(one.precondition, width)
+        yield from _precondition(one.precondition, one.rule, width)
     if one.test is not None:
         yield f"   Test: {clean(one.test)}"
 
 
-def _precondition(one: FuzzPrecondition, width: int) -> Iterator[str]:
+def _precondition(one: FuzzPrecondition, rule: str, width: int) -> Iterator[str]:
+    by_stack = " The limit depends on the size of the stack." if rule.startswith("stack-overflow") else ""
     yield from wrap(
         f"Precondition: {clean(one.condition)}. It held in {one.survived:,} accepted call"
-        f"{'' if one.survived == 1 else 's'}, and did not in {one.died:,} that died.",
+        f"{'' if one.survived == 1 else 's'}, and did not in {one.died:,} that died.{by_stack}",
         width,
         first="   ",
         rest="   ",

@@ -56,7 +56,11 @@ def loaded(target: Dict[str, Any]) -> Tuple[Dict[str, Any], Dict[str, Any]]:
         strategies = without_given(found.get("test_" + name))[1]
     parameters = _parameters(function)
     wanted = {one["name"]: strategies[one["name"]] for one in parameters or () if one["name"] in strategies}
-    calls = drawn(wanted) if wanted else []
+    calls, undrawn = [], None
+    try:
+        calls = drawn(wanted) if wanted else []
+    except Exception as error:  # noqa: BLE001 - a strategy runs code of its own
+        undrawn = last_line(error)
     for one in parameters or ():
         if one["kind"] is None and one["name"] in wanted:
             one["kind"] = kind_of([call["arguments"][one["name"]] for call in calls])
@@ -68,7 +72,7 @@ def loaded(target: Dict[str, Any]) -> Tuple[Dict[str, Any], Dict[str, Any]]:
     if names["np"] is not None and guarding.is_loaded():
         names["__warm__"] = lambda: names.update(__held__=_empty_cache(names["np"]))
     offered = {"name": name, "parameters": parameters, "numpy": names["np"] is not None}
-    return {"function": {**offered, "drawn": calls, "has_given": has_given}}, names
+    return {"function": {**offered, "drawn": calls, "undrawn": undrawn, "has_given": has_given}}, names
 
 
 def _imported(name: str) -> Any:
