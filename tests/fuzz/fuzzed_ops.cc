@@ -1,6 +1,9 @@
-// The ops of tests/prove/ranks.cc, and three that break a promise without killing anybody.
-#include "../prove/ranks.cc"
+// Three ops that break a promise without killing anybody, and then those of tests/prove/ranks.cc.
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
+
+using namespace tensorflow;
 
 // The shape function has all elements, the kernel every second one.
 REGISTER_OP("EverySecond").Input("x: float").Output("y: float").SetShapeFn([](shape_inference::InferenceContext* c) {
@@ -55,3 +58,5 @@ class CountedOp : public OpKernel {
 REGISTER_KERNEL_BUILDER(Name("EverySecond").Device(DEVICE_CPU), EverySecondOp);
 REGISTER_KERNEL_BUILDER(Name("Doubled").Device(DEVICE_CPU), DoubledOp);
 REGISTER_KERNEL_BUILDER(Name("Counted").Device(DEVICE_CPU), CountedOp);
+
+#include "../prove/ranks.cc"
