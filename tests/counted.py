@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from types import FrameType, ModuleType
+from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 import necropsy
@@ -25,6 +25,7 @@ SOURCE = str(Path(necropsy.__file__).parent)
 DEPTH = 50_000
 """Calls inside each other: the search of one pattern calls itself for each part that it goes on with."""
 METER = Meter()
+_IS_OURS: dict[CodeType, bool] = {}
 
 
 class Text(str):
@@ -168,7 +169,10 @@ def counted(task: Callable[[], object], most: int = 0) -> int:
         return each_line
 
     def each_call(frame: FrameType, _event: str, _value: object) -> Any:
-        return each_line if frame.f_code.co_filename.startswith(SOURCE) else None
+        code = frame.f_code
+        if (is_ours := _IS_OURS.get(code)) is None:
+            is_ours = _IS_OURS[code] = code.co_filename.startswith(SOURCE)
+        return each_line if is_ours else None
 
     METER.steps, METER.most = 0, most
     tracer = sys.gettrace()

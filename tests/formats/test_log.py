@@ -87,10 +87,10 @@ def test_no_quantifier_inside_a_quantifier(phrase: Phrase) -> None:
 def test_pathological_lines_come_to_an_end(phrase: Phrase) -> None:
     # No clock: a pattern that needs more than linear time would hang here.
     for line in (
-        phrase.must * 50_000,
-        phrase.example * 5_000,
-        phrase.must + "a" * 500_000,
-        " " * 500_000 + phrase.must,
+        phrase.must * 10_000,
+        phrase.example * 1_000,
+        phrase.must + "a" * 100_000,
+        " " * 100_000 + phrase.must,
     ):
         scan(line)
 
