@@ -89,11 +89,13 @@ class StderrPipe:
             self._api.CloseHandle(self._data)
 
     def settle(self) -> bool:
-        """Wait until all past writes have been passed on; false where nobody reads the target for two seconds.
+        """Wait until all past writes have been passed on; false where nobody reads the target, or not for two seconds.
 
         Deaths must not wait for each other then. A relay that has not begun yet, or that a full machine does not let
         run, is different: the words of the program are still to come.
         """
+        if self._process.poll() == pipe_relay.TARGET_GONE:  # it answers nobody any more
+            return False
         while not self._ring.serving and time.monotonic() < self._begun + _START_S:
             time.sleep(_PAUSE_S)
         late, self._late = self._late, True
