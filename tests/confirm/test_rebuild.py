@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import needs
 from confirming import confirmed, necropsy, verdict
 from necropsy.confirm import compiler
 from necropsy.confirm.compiler import Builder
@@ -193,3 +194,13 @@ def test_a_source_that_does_not_compile_costs_only_its_rows(own_op: tuple[Path, 
     rows = [one for one in verdict(document).experiments if one.name.startswith("op ")]
     assert len(rows) == 6
     assert all("does not compile" in one.outcome for one in rows)
+
+
+@pytest.mark.tensorflow
+@needs.package("tensorflow")
+def test_an_op_of_tensorflow_is_built_as_tensorflow_says(tmp_path: Path) -> None:
+    source = tmp_path / "op.cc"
+    calls = 'extern "C" int used(TF_OpKernelContext *call) { return TF_NumInputs(call); }'
+    source.write_text(f'#include "tensorflow/c/kernels.h"\n{calls}\n')
+    built = Builder(source, tmp_path / "op.so", sys.executable, tmp_path / "builds").build(["-O0"])
+    assert b"libtensorflow_framework.so" in built.read_bytes()
