@@ -100,6 +100,27 @@ if __name__ == "__main__":
     main()
 '''
 
+FEW_LINES = """\
+import ctypes
+import json
+
+PLACES = [int(word) for word in open("data.csv").read().split()]
+
+
+def largest(places):
+    found = 0
+    for place in places:
+        if place > found:
+            found = place
+    return found
+
+
+print(json.dumps(PLACES[:3]))
+if largest(PLACES) > 10:
+    print("reading")
+    ctypes.string_at(largest(PLACES))
+"""
+
 
 def write(folder: Path) -> None:
     (folder / "native.c").write_text(NATIVE)
@@ -248,13 +269,19 @@ def test_a_budget_of_nothing_gives_the_program_as_it_is(tmp_path: Path) -> None:
     assert "stopped before its end" in said.stdout
 
 
-def test_trials_at_the_same_time_leave_the_same(done: Done, tmp_path: Path) -> None:
-    folder, _, _, before = done
-    said = reduce(folder, "--yes", "--jobs", "2", "--output", tmp_path / "result", "--", sys.executable, "train.py")
-    assert said.returncode == 0, said.stderr
-    programs = [path.read_text() for path in (folder.parent / "result" / "train.py", tmp_path / "result" / "train.py")]
-    assert programs[0] == programs[1]
-    assert hashes(folder) == before
+def test_trials_at_the_same_time_leave_the_same(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "train.py").write_text(FEW_LINES)
+    (work / "data.csv").write_text("\n".join(str(16 if number == 70 else number % 9) for number in range(100)))
+    before = hashes(work)
+    for jobs in ("1", "2"):
+        said = reduce(work, "--yes", "--jobs", jobs, "--output", tmp_path / jobs, "--", sys.executable, "train.py")
+        assert said.returncode == 0, said.stderr
+    results = [hashes(tmp_path / jobs) for jobs in ("1", "2")]
+    assert results[0] == results[1]
+    assert (tmp_path / "1/train.py").read_text() != FEW_LINES
+    assert hashes(work) == before
 
 
 @pytest.mark.parametrize(("number", "jobs"), [(signal.SIGINT, 1), (signal.SIGINT, 2), (signal.SIGKILL, 2)])
