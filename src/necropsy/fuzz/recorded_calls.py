@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from necropsy import redact
 from necropsy.crashed import signal_name
 from necropsy.errors import NecropsyError
 from necropsy.fuzz.checked_recipes import UnfitRecipeError, attribute_value, made_recipe, tensor_of
@@ -56,7 +57,7 @@ def recorded(
     with tempfile.TemporaryDirectory(prefix="necropsy-fuzz-") as folder:
         why = _run(command, _options(folder, target, ops), limit_s)
         found = _read(Path(folder), ops)
-    said = " ".join(command)[:200]
+    said = " ".join(redact.argv(command))[:200]
     if why is not None:
         found.gaps.append(Gap(part=f"the command `{said}`", why=f"{why}; the calls that it had made were recorded"))
     for op in ops:
