@@ -127,6 +127,8 @@ SEES_ALL = {
     "validation",
 }
 LIMIT = 400
+SMALL, SMALL_ONES = 40, 13
+"""Lines of a module that is hardly worth a file, and how many of those there may be; lower it where one is gone."""
 
 
 def name_of(path: Path) -> str:
@@ -186,6 +188,12 @@ def test_the_backends_do_not_know_each_other(folder: str) -> None:
 def test_modules_stay_small() -> None:
     lines = {str(path): len(path.read_text().splitlines()) for path in MODULES}
     assert not {path: many for path, many in lines.items() if many > LIMIT}, "is there a real seam to split it along?"
+
+
+def test_few_modules_are_tiny() -> None:
+    lines = {str(path.relative_to(PACKAGE)): len(path.read_text().splitlines()) for path in MODULES}
+    tiny = [path for path, many in lines.items() if many < SMALL and not path.endswith(("__init__.py", "__main__.py"))]
+    assert len(tiny) <= SMALL_ONES, f"where else would somebody look for what is in them? {tiny}"
 
 
 def test_no_utils() -> None:

@@ -16,7 +16,7 @@ from typing import BinaryIO
 
 from msgspec.structs import replace
 
-from necropsy.formats import faulthandler_fields, sanitizers, tracebacks
+from necropsy.formats import sanitizers, tracebacks
 from necropsy.formats.byte_windows import ByteSpan
 from necropsy.formats.decoding import Text, plain
 from necropsy.formats.first_last import FirstLast
@@ -340,7 +340,7 @@ def _traceback(lines: Sequence[Line], index: int) -> tuple[dict[str, str], int]:
 
 
 def _faulthandler(lines: Sequence[Line], index: int, fields: dict[str, str]) -> dict[str, str]:
-    return fields | faulthandler_fields.dump([line.text for line in _window(lines, index)])
+    return fields | tracebacks.dump_fields([line.text for line in _window(lines, index)])
 
 
 def _sanitizer(lines: Sequence[Line], index: int, fields: dict[str, str]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Python's tracebacks: lines -> fields of a message.
+"""Python's tracebacks, and the dumps of faulthandler: lines -> fields of a message.
 
 ``file``, ``source_line`` and ``function`` are the innermost frame; ``user_file``, ``user_line`` and ``user_function``
 the innermost one outside the standard library and installed packages, which the author can change.
@@ -34,6 +34,7 @@ _CONTEXT = "During handling of the above exception, another exception occurred:"
 _CAUSE = "The above exception was the direct cause of the following exception:"
 _IN_PROCESS = re.compile(r"Process (?P<process>[\w.:-]{1,80}):$")
 _IN_THREAD = re.compile(r"Exception in thread (?P<thread>[^:]{1,80}(?: \([^)]{1,80}\))?):")
+_DUMP_THREAD = re.compile(r"(?P<current>Current thread|Thread) (?P<id>0x[0-9a-fA-F]+)(?: \[(?P<name>[^\]]*)\])?")
 _IGNORED = re.compile(r"Exception ignored (?:in|on|while)\b")
 _LIBRARY = re.compile(
     r"/(?:site|dist)-packages/|/lib(?:64)?/python3\.\d+/|\\lib\\|^<frozen |^<string>|^<__array", re.IGNORECASE
@@ -315,3 +316,34 @@ def join(first: Message, last: Message) -> Message:
         if name in first.fields:
             fields.setdefault(name, first.fields[name])
     return Message(kind=last.kind, text=last.text, where=last.where, line=last.line, fields=fields)
+
+
+def dump_fields(lines: Sequence[str]) -> dict[str, str]:
+    """Fields below the first line of faulthandler's dump, whose stacks ``readers.faulthandler`` reads.
+
+    The current thread's place, id and name; ``no_frames``; ``collecting``, while garbage was collected.
+    """
+    places: list[TracebackPlace] = []
+    fields: dict[str, str] = {}
+    current = False
+    for line in lines:
+        bare = line.strip()
+        if match := _DUMP_THREAD.match(bare):
+            if current:
+                break
+            current = match["current"] == "Current thread" and "C stack trace" not in bare
+            if current:
+                fields["thread"] = match["id"]
+                if match["name"]:
+                    fields["thread_name"] = match["name"]
+        elif not current:
+            continue
+        elif match := _FRAME.match(line):
+            places.append(TracebackPlace(match["file"], match["line"], (match["function"] or "").strip()))
+        elif bare == "Garbage-collecting":
+            fields["collecting"] = "yes"
+        elif bare == "<no Python frame>":
+            fields["no_frames"] = "yes"
+        elif not bare:
+            break
+    return fields | fields_of(places[::-1], None, "")

@@ -19,7 +19,7 @@ from necropsy.capture.linux.supervise.traced_processes import is_dead, state_of,
 from necropsy.capture.linux.supervise.watchdog import LOOK_S, Watchdog, is_held
 from necropsy.watch import descriptors_of, tracing
 from necropsy.watch.client import GREETING, MOST, TRACER, WATCHER
-from necropsy.watch.wishes import Wishes
+from necropsy.watch.tracing import Wishes
 
 _LINGER_S = 1.0
 """How long it waits for another client after the last."""

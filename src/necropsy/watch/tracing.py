@@ -14,7 +14,7 @@ import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from necropsy.capture.linux.supervise import crash_capture, descriptors, tracer_process, without_ptrace
 from necropsy.capture.linux.supervise.event_loop import WAKES
@@ -23,9 +23,8 @@ from necropsy.capture.linux.supervise.shared_memory import Facts
 from necropsy.capture.run_options import RunOptions
 from necropsy.watch import descriptors_of
 from necropsy.watch.client import MOST, ask
-from necropsy.watch.wishes import Wishes
 
-__all__ = ["WAKES", "Task", "loading", "main", "raise_limits"]
+__all__ = ["WAKES", "Task", "Wishes", "loading", "main", "raise_limits"]
 
 _LIMITS = (resource.RLIMIT_AS, resource.RLIMIT_DATA, resource.RLIMIT_CPU, resource.RLIMIT_FSIZE, resource.RLIMIT_NOFILE)
 _HOLD_S = 3.0
@@ -64,6 +63,13 @@ def raise_limits() -> None:
         with contextlib.suppress(OSError, ValueError):
             _, hard = resource.getrlimit(limit)
             resource.setrlimit(limit, (hard, hard))
+
+
+class Wishes(NamedTuple):
+    """What a process wants to be done with reports: show them on its stderr, keep them in the folder of reports."""
+
+    show: bool = True
+    keep: bool = True
 
 
 @dataclass(frozen=True)
