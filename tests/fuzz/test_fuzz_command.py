@@ -98,7 +98,7 @@ class TestCampaign:
         assert fuzzed.text.splitlines()[-len(tests) :] == [
             f"  python -m pytest -p no:cacheprovider {test}" for test in tests
         ]
-        assert "1. Corner: " in fuzzed.text
+        assert ". Corner: " in fuzzed.text
 
     def test_the_written_test_dies(self, fuzzed: Fuzzed) -> None:
         rank = next(one for one in fuzzed.document["fuzz"]["findings"] if one["rule"] == "check-failed")
