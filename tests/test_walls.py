@@ -105,7 +105,9 @@ ALLOWED: dict[str, set[str]] = {
         "rule",
         "rules",
         "sandbox",
+        "serialize",
         "supervised",
+        "temporary_folders",
     },
     "explanation": {"model", "document", "formats", "capture", "rule", "diagnose", "reports"},
 }

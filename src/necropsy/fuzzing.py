@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from necropsy.fuzz.cluster import connected
 from necropsy.fuzz.configurations import SMALL_STACK, GuardWish
 from necropsy.fuzz.jobs import fuzzed_by_jobs
 from necropsy.fuzz.op_campaigns import BUDGET_S, TESTS, Interrupts, Options, Watch, campaigns, checked, loaded
@@ -32,7 +33,8 @@ def fuzz(
     stack_size: int = SMALL_STACK,
     command: Sequence[str] = (),
     corpus: str | os.PathLike[str] | None = None,
-    jobs: int = 1,
+    jobs: int | None = None,
+    ray: str | None = None,
 ) -> Document:
     """Call an op or a function with many inputs, and diagnose each call that kills the process.
 
@@ -44,7 +46,8 @@ def fuzz(
     ``"auto"`` where that is possible. ``stack_size``: bytes of the stack that another part of the calls has.
     ``command``: a program that runs first, such as ``["python", "train.py"]``; the calls that it makes of the target
     are recorded, and the campaign begins with them. ``corpus``: a folder in which calls that showed something new are
-    kept, for the next campaign to begin with. ``jobs``: how many processes run campaigns at the same time. Linux only.
+    kept, for the next campaign to begin with. ``jobs``: how many processes run campaigns at the same time. ``ray``: the
+    address of a Ray cluster on which they run. Linux only.
 
     Returns the document: ``document.fuzz.findings`` has a diagnosis, the call and its test for each bug.
 
@@ -68,6 +71,7 @@ def fuzz(
             command=tuple(command),
             corpus=None if corpus is None else Path(corpus),
             jobs=jobs,
+            ray=ray,
         ),
     )
     if interrupt is not None:
@@ -83,8 +87,12 @@ def fuzzed(
     Raises ``NecropsyError`` if the target cannot be loaded, or a test cannot be written.
     """
     options = checked(options)
-    if options.jobs > 1:
-        return fuzzed_by_jobs(target, options, watch)
+    if options.ray is not None:
+        watch("connecting to the cluster")
+        with connected(options.ray) as (slot, cpus):
+            return fuzzed_by_jobs(target, options, options.jobs or cpus, watch, slot)
+    if options.jobs is not None and options.jobs > 1:
+        return fuzzed_by_jobs(target, options, options.jobs, watch)
     watch("loading the target")
     with Interrupts() as interrupts, loaded(target, options) as opened:
         ops = chosen(opened.ops, options.ops, target)

@@ -42,7 +42,7 @@ def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Options:
     (tmp_path / "native.c").write_text(SOURCE)
     subprocess.run(["gcc", "-g", "-shared", "-fPIC", "-o", "native.so", "native.c"], check=True)
     (tmp_path / "bindings.py").write_text(BINDINGS)
-    return checked(Options(jobs=2, calls=80, budget_s=120, guard="off"))
+    return checked(Options(calls=80, budget_s=120, guard="off"))
 
 
 def rules_of(document: Document) -> list[str]:
@@ -54,7 +54,7 @@ def test_what_several_seeds_find_is_one_finding_with_one_test(options: Options, 
     (tmp_path / "tests" / "fuzz").mkdir(parents=True)
     (tmp_path / "tests" / "fuzz" / "test_at.py").write_text("# the user's own\n")
     said: list[str] = []
-    document, interrupt = fuzzed_by_jobs("bindings.py:at", options, said.append)
+    document, interrupt = fuzzed_by_jobs("bindings.py:at", options, 2, said.append)
     assert interrupt is None
     assert document.complete
     assert rules_of(document) == ["invalid-read"]
@@ -80,7 +80,7 @@ def test_a_process_that_is_killed_costs_nothing_but_its_campaign(options: Option
                 os.kill(self._process.pid, signal.SIGKILL)
             return super().run(unit, first, watch)
 
-    document, _ = fuzzed_by_jobs("bindings.py:at", options, lambda _text: None, Mortal)
+    document, _ = fuzzed_by_jobs("bindings.py:at", options, 2, lambda _text: None, Mortal)
     assert rules_of(document) == ["invalid-read"]
     assert document.complete
     assert [gap.part for gap in document.gaps if f"process {killed[0]}" in gap.why] == ["jobs"]
@@ -100,8 +100,8 @@ def test_ctrl_c_ends_all_of_them_in_order(options: Options) -> None:
         slots.append(Slot(target, options))
         return slots[-1]
 
-    endless = Options(jobs=2, budget_s=600, guard="off", python=options.python)
-    document, interrupt = fuzzed_by_jobs("bindings.py:at", endless, lambda _text: began.set(), slot)
+    endless = Options(budget_s=600, guard="off", python=options.python)
+    document, interrupt = fuzzed_by_jobs("bindings.py:at", endless, 2, lambda _text: began.set(), slot)
     assert isinstance(interrupt, KeyboardInterrupt)
     assert not document.complete
     assert all(one._process.returncode == 0 for one in slots)

@@ -75,10 +75,9 @@ _COMMAND = f"{__name__}.command"
     "--jobs",
     metavar="N",
     type=Whole(min=1),
-    default=1,
-    show_default=True,
-    help="Run campaigns in N processes: on several ops, or with several seeds.",
+    help="Run campaigns in N processes: on several ops, or with several seeds.  [default: 1; the CPUs of a cluster]",
 )
+@click.option("--ray", metavar="ADDRESS", help="Run them on this Ray cluster, such as auto.  [extra: necropsy[ray]]")
 @click.option(
     "--tests",
     metavar="DIR",
@@ -107,7 +106,8 @@ def fuzz(  # noqa: PLR0917 - click passes them by name
     seed: int,
     guard: GuardWish,
     stack_size: int,
-    jobs: int,
+    jobs: int | None,
+    ray: str | None,
     tests: Path,
     corpus: Path | None,
     json_file: Path | None,
@@ -143,6 +143,7 @@ def fuzz(  # noqa: PLR0917 - click passes them by name
         guard=guard,
         stack_size=stack_size,
         jobs=jobs,
+        ray=ray,
         command=ctx.meta[_COMMAND],
         corpus=corpus,
     )

@@ -24,7 +24,7 @@ from necropsy.fuzz.op_campaigns import Interrupts, Options, Watch
 from necropsy.fuzz.opened_target import chosen, read_target
 from necropsy.fuzz.recorded_calls import Recorded, recorded
 from necropsy.fuzz.slot import Slot, SlotLostError, Unit
-from necropsy.model import Document, FuzzFinding, Fuzzing, FuzzTarget, Gap
+from necropsy.model import Document, FuzzFinding, Fuzzing, FuzzTarget, Gap, Subject
 
 _LOOK_S = 0.1
 _MOST_LOSSES = 2
@@ -48,9 +48,9 @@ class AnySlot(Protocol):
 
 
 def fuzzed_by_jobs(
-    target: str, options: Options, watch: Watch, slot: Callable[[str, Options], AnySlot] = Slot
+    target: str, options: Options, jobs: int, watch: Watch, slot: Callable[[str, Options], AnySlot] = Slot
 ) -> tuple[Document, KeyboardInterrupt | None]:
-    """Run campaigns in several processes: the document on all of them, and the interrupt that ended them early.
+    """Run campaigns in ``jobs`` processes: the document on all of them, and the interrupt that ended them early.
 
     ``slot`` starts a process.
 
@@ -62,19 +62,20 @@ def fuzzed_by_jobs(
     kept = {one.resolve() for one in options.tests.glob("test_*.py")}
     watch("loading the target")
     with Interrupts() as interrupts, ExitStack() as stack:
-        slots = [stack.enter_context(closing(slot(target, options))) for _ in range(options.jobs)]
+        slots = [stack.enter_context(closing(slot(target, options))) for _ in range(jobs)]
         ops = chosen(slots[0].ops(), options.ops, target)
         first = Recorded()
         if options.command:
             watch("")
             first = recorded(options.command, read.wanted, [op for op in ops if op.why_not() is None])
-        work = _Work(units_of(ops, options.seed, options.jobs), first, watch)
+        work = _Work(units_of(ops, options.seed, jobs), first, watch)
         work.run(slots, interrupts)
         if work.error is not None:
             raise work.error
         document = merged(work.documents, options.seed, kept, complete=not interrupts.came and not work.left)
-        gaps = (*document.gaps, *first.gaps, *work.gaps)
-        document = msgspec.structs.replace(document, gaps=tuple(dict.fromkeys(gaps)))
+        gaps = tuple(dict.fromkeys((*document.gaps, *first.gaps, *work.gaps)))
+        subject = Subject(kind=read.kind, path=target)  # on another machine it has another path
+        document = msgspec.structs.replace(document, gaps=gaps, subject=subject)
     return document, KeyboardInterrupt() if interrupts.came else None
 
 

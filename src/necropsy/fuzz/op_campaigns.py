@@ -53,8 +53,10 @@ class Options:
     """A program whose calls of the target the campaign begins with."""
     corpus: Path | None = None
     """The folder of calls that earlier campaigns have kept."""
-    jobs: int = 1
-    """How many processes run campaigns at the same time."""
+    jobs: int | None = None
+    """How many processes run campaigns at the same time; by default one, and one for each CPU of a cluster."""
+    ray: str | None = None
+    """The address of the Ray cluster on which they run."""
 
 
 def checked(options: Options) -> Options:

@@ -6,16 +6,17 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
+import select
 import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, NoReturn
 
 from necropsy.errors import NecropsyError
 from necropsy.fuzz.definitions import OpDefinition
@@ -25,7 +26,6 @@ from necropsy.fuzz.recorded_calls import Recorded
 from necropsy.model import Document
 
 _START = "from necropsy.fuzz import slot; slot.main()"
-_PDEATHSIG = 1
 _END_S = 5.0
 
 
@@ -128,8 +128,10 @@ class Slot:
 def main() -> None:
     """Serve the process that has started this one, until it closes the connection or ends."""
     connection = Connection(int(sys.argv[1]))
-    ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # the workers end with this process
-    if os.getppid() != int(sys.argv[2]):
+    parent = int(sys.argv[2])
+    with contextlib.suppress(OSError):
+        threading.Thread(target=_end_with, args=(os.pidfd_open(parent),), daemon=True).start()
+    if os.getppid() != parent:
         return
     with contextlib.suppress(EOFError, OSError, KeyboardInterrupt):
         try:
@@ -139,6 +141,12 @@ def main() -> None:
                 _serve(connection, opened, options)
         except NecropsyError as error:
             connection.send(("failed", error))
+
+
+def _end_with(process: int) -> NoReturn:
+    """End when the process ends that has started this one; those that make the calls end with this one."""
+    select.select([process], [], [])
+    os._exit(1)
 
 
 def _serve(connection: Connection, opened: OpenTarget, options: Options) -> None:

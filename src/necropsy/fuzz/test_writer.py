@@ -70,6 +70,31 @@ def write(place: Path, text: str) -> None:
         raise NecropsyError(f"cannot write {place}: {error.strerror or error}") from error
 
 
+def moved(text: str, source: Path, place: Path, here: Path, folder: Path) -> Path:
+    """Put a test that was written for ``place``, with the target at ``source``, into a folder of this machine.
+
+    ``here``: the target on this machine. Returns where the test is now.
+
+    Raises:
+        NecropsyError: it cannot be written.
+
+    """
+    number = 1
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        while True:
+            path = folder / (place.name if number == 1 else f"{place.stem}_{number}.py")
+            own = text.replace(repr(_beside(source, place)), repr(_beside(here, path)))
+            if path.exists() and path.read_text(encoding="utf-8", errors="replace") == own:
+                return path
+            with contextlib.suppress(FileExistsError), path.open("x", encoding="utf-8") as file:
+                file.write(own)
+                return path
+            number += 1
+    except OSError as error:
+        raise NecropsyError(f"cannot write to {folder}: {error.strerror or error}") from error
+
+
 def _is_of(path: Path, recipe: Recipe) -> bool:
     try:
         text = path.read_text(encoding="utf-8")
