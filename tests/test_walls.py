@@ -32,6 +32,7 @@ ALLOWED: dict[str, set[str]] = {
     "formats": {"model", "formats", "data"},
     "launcher": set(),
     "temporary_folders": set(),
+    "json_lines": set(),
     "supervised": {"model", "serialize"},
     "crashed": {"model", "reports"},
     "contain": {"capture", "contain", "crashed", "model", "formats", "serialize", "reporting", "watch"},
@@ -78,7 +79,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "doctor": {"model", "formats", "data", "doctor"},
     "audit": {"model", "formats", "audit", "serialize"},
-    "prove": {"model", "formats", "confirm", "prove"},
+    "prove": {"model", "formats", "confirm", "json_lines", "prove"},
     "dataset": {"dataset"},  # it runs where nothing else of necropsy can be imported
     "pytest_plugin": {
         "model",
@@ -101,6 +102,7 @@ ALLOWED: dict[str, set[str]] = {
         "confirm",
         "crashed",
         "document",
+        "json_lines",
         "redact",
         "rule",
         "rules",

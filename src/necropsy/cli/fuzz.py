@@ -43,14 +43,14 @@ _COMMAND = f"{__name__}.command"
     "--python",
     metavar="EXE",
     default=sys.executable,
-    help="The interpreter that has TensorFlow or the module.  [default: this one]",
+    help="Interpreter of the target.  [default: this one]",
 )
 @click.option(
     "--budget",
     metavar="SECONDS",
     type=Seconds(min=0, min_open=True),
     default=60.0,
-    help="Time for each op, without the diagnosis of what was found.  [default: 60]",
+    help="Time for each op.  [default: 60]",
 )
 @click.option("--calls", metavar="N", type=Whole(min=1), help="Stop after this many calls of each op.")
 @click.option(
@@ -61,7 +61,7 @@ _COMMAND = f"{__name__}.command"
     type=click.Choice(["auto", "on", "off"]),
     default="auto",
     show_default=True,
-    help="Make part of the calls with guarded buffers, as `necropsy run --guard` does. auto: where it can be had.",
+    help="Guard the buffers of part of the calls.",
 )
 @click.option(
     "--stack-size",
@@ -75,9 +75,9 @@ _COMMAND = f"{__name__}.command"
     "--jobs",
     metavar="N",
     type=Whole(min=1),
-    help="Run campaigns in N processes: on several ops, or with several seeds.  [default: 1; the CPUs of a cluster]",
+    help="Run campaigns in N processes.",
 )
-@click.option("--ray", metavar="ADDRESS", help="Run them on this Ray cluster, such as auto.  [extra: necropsy[ray]]")
+@click.option("--ray", metavar="ADDRESS", help="Run them on a Ray cluster (necropsy[ray]).")
 @click.option(
     "--tests",
     metavar="DIR",
@@ -115,11 +115,9 @@ def fuzz(  # noqa: PLR0917 - click passes them by name
     """Call an op or a function with many inputs, valid and boundary, and diagnose each call that kills the process.
 
     TARGET is a built op library, ops of TensorFlow by name, or a Python function with type hints. The calls are made in
-    worker processes, in an empty folder that is the only place they can write to (Linux 5.13 and later). Each finding
-    is made as small as it gets and written as a pytest file that fails until it is fixed. Ends with 0 if nothing was
-    found, and with 1 otherwise.
-
-    COMMAND is a program that uses TARGET. It runs first, and the campaign begins with the calls that it makes.
+    worker processes that can write to one empty folder only. Each finding becomes a pytest file that fails until it is
+    fixed. Ends with 0 if nothing was found, and with 1 otherwise. COMMAND, a program that uses TARGET, runs first, and
+    the campaign begins with its calls.
 
     \b
       necropsy fuzz my_op.so

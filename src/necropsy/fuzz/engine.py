@@ -14,7 +14,6 @@ import select
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,6 +28,8 @@ from necropsy.fuzz.configurations import PLAIN, Configuration
 from necropsy.fuzz.function_names import FunctionNames
 from necropsy.fuzz.target import server
 from necropsy.fuzz.target.worker import ACCEPTED, FIRST, HEAD, MOST, RECORD, REFUSED
+from necropsy.json_lines import Answers
+from necropsy.temporary_folders import TemporaryFolder
 
 START_S = 180.0
 """Seconds that loading the target may take."""
@@ -102,14 +103,13 @@ class Engine:
         """Asked while calls are made: whether nobody wants more of them. The call in progress ends as ``stopped``."""
         self.starts = 0
         """Workers that were forked."""
-        self._folder = tempfile.TemporaryDirectory(prefix="necropsy-fuzz-")
+        self._folder = TemporaryFolder("necropsy-calls-")
         self._files = {name: os.memfd_create(f"necropsy-{name}", 0) for name in _NAMES}
         os.posix_fallocate(self._files["results"], 0, FIRST + MOST * RECORD.size)
         self._shared = mmap.mmap(self._files["results"], FIRST + MOST * RECORD.size)
         self._wake, self._done = os.pipe(), os.pipe()
         descriptors = {**self._files, "wake": self._wake[0], "done": self._done[1]}
         self._process: subprocess.Popen[bytes] | None = None
-        self._rest = b""
         self._pid: int | None = None
         self._read_messages = 0
         self._guards_small_inputs = "function" in target  # an op's inputs are tensors, which are aligned blocks
@@ -124,11 +124,11 @@ class Engine:
 
     def _start(self, python: str, options: Mapping[str, Any], kept: tuple[int, ...], *, guard: bool) -> None:
         words = [
-            *(sys.executable, "-I", "-S", str(Path(sandbox.__file__)), self._folder.name, "--"),
+            *(sys.executable, "-I", "-S", str(Path(sandbox.__file__)), str(self._folder.path), "--"),
             *(python, str(Path(server.__file__)), json.dumps(options)),
         ]
         variables = {name: value for name, value in os.environ.items() if name != "NECROPSY_WATCHER"}
-        variables |= {"TMPDIR": self._folder.name, **_QUIET}
+        variables |= {"TMPDIR": str(self._folder.path), **_QUIET}
         if guard:
             variables = _with_guard(variables)
         try:
@@ -137,7 +137,7 @@ class Engine:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                cwd=self._folder.name,
+                cwd=self._folder.path,
                 env=variables,
                 pass_fds=kept,
                 start_new_session=True,
@@ -145,7 +145,8 @@ class Engine:
         except OSError as error:
             raise NecropsyError(f"cannot run {python}: {error.strerror}") from error
         self._stdin, self._stdout = cast("IO[bytes]", self._process.stdin), cast("IO[bytes]", self._process.stdout)
-        first = self._answer(START_S)
+        self._answers = Answers(self._stdout, "the process that loads the target")
+        first = self._answers.next(START_S)
         if "refused" in first:
             raise RefusedTargetError(first["what"], first["refused"])
         self.offered: dict[str, Any] = first["offered"]
@@ -198,8 +199,8 @@ class Engine:
             if self._done[0] in ready:
                 os.read(self._done[0], 64)
                 return None
-            if out in ready or b"\n" in self._rest:
-                return self._gone(self._answer(_WORKER_S), why)
+            if out in ready or self._answers.has_line:
+                return self._gone(self._answers.next(_WORKER_S), why)
             at, began = HEAD.unpack_from(self._shared, 0)
             now = time.monotonic()
             if why is not None:
@@ -269,7 +270,7 @@ class Engine:
             self._stdin.flush()
         except OSError as error:
             raise NecropsyError("the process that forks the workers ended unexpectedly") from error
-        self._pid = int(self._answer(_WORKER_S)["pid"])
+        self._pid = int(self._answers.next(_WORKER_S)["pid"])
         self.starts += 1
 
     def _drain(self) -> None:
@@ -283,20 +284,6 @@ class Engine:
             text = Path(f"/proc/{self._pid}/statm").read_text(encoding="ascii")
             return int(text.split()[1]) * os.sysconf("SC_PAGE_SIZE")
         return 0
-
-    def _answer(self, seconds: float) -> dict[str, Any]:
-        """The server's next line; raises ``NecropsyError`` if it ended or prints none in time."""
-        deadline, out = time.monotonic() + seconds, self._stdout.fileno()
-        while b"\n" not in self._rest:
-            ready, _, _ = select.select([out], [], [], max(0.0, deadline - time.monotonic()))
-            part = os.read(out, 1 << 16) if ready else b""
-            if not part:
-                why = "ended unexpectedly" if ready else f"did not answer within {seconds:.0f} s"
-                raise NecropsyError(f"the process that loads the target {why}")
-            self._rest += part
-        line, _, self._rest = self._rest.partition(b"\n")
-        answer: dict[str, Any] = json.loads(line)
-        return answer
 
     def limit_seconds(self, seconds: float) -> None:
         """Set the time limit of a call."""
@@ -328,7 +315,7 @@ class Engine:
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._pid, signal.SIGKILL)
         self._pid = None
-        self._answer(_WORKER_S)
+        self._answers.next(_WORKER_S)
 
     def close(self) -> None:
         """End all of its processes."""
@@ -343,7 +330,7 @@ class Engine:
             with contextlib.suppress(OSError):
                 os.close(handle)
         self._files, self._wake, self._done = {}, (-1, -1), (-1, -1)
-        self._folder.cleanup()
+        self._folder.close()
 
 
 def _with_guard(variables: Mapping[str, str]) -> dict[str, str]:

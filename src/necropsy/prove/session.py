@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import shutil
 import subprocess
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, cast
 
 import msgspec
 
 from necropsy.errors import NecropsyError
+from necropsy.json_lines import Answers
 from necropsy.prove.outcomes import CallDeath, Survived, death
 
 _START_S = 180.0
@@ -70,7 +69,6 @@ class Session:
         self._folder = tempfile.TemporaryDirectory(prefix="necropsy-prove-")
         options = {**msgspec.to_builtins(limits), "folder": self._folder.name}
         runner = str(Path(__file__).with_name("runner.py"))
-        self._rest = b""
         try:
             self._process = subprocess.Popen(
                 [python, runner, str(library), json.dumps(options)],
@@ -83,6 +81,7 @@ class Session:
             self._folder.cleanup()
             raise NecropsyError(f"cannot run {python}: {error.strerror}") from error
         self._stdin, self._stdout = cast("IO[bytes]", self._process.stdin), cast("IO[bytes]", self._process.stdout)
+        self._answers = Answers(self._stdout, "the process that loads the op")
         try:
             self.ops = self._started()
         except NecropsyError:
@@ -91,7 +90,7 @@ class Session:
 
     def _started(self) -> dict[str, OpDescription]:
         """The ops of the library; raises ``NecropsyError`` if it cannot be loaded."""
-        first = self._answer(_START_S)
+        first = self._answers.next(_START_S)
         if "refused" in first:
             raise NecropsyError(first["refused"])
         return msgspec.convert(first["ops"], dict[str, OpDescription])
@@ -104,27 +103,13 @@ class Session:
         except OSError as error:
             raise NecropsyError("the process that loads the op ended unexpectedly") from error
         found: list[Survived | CallDeath] = []
-        while "done" not in (answer := self._answer(self._limits.seconds * 5 + 60)):
+        while "done" not in (answer := self._answers.next(self._limits.seconds * 5 + 60)):
             text = calls[answer["call"]]
             if answer["ended"] in {"value", "error"}:
                 found.append(Survived(text, answer["ended"] == "value", answer["said"]))
             else:
                 found.append(death(text, answer["ended"], answer["code"], answer["log"]))
         return found
-
-    def _answer(self, seconds: float) -> dict[str, Any]:
-        """Its next line of output; raises ``NecropsyError`` if it ended or prints none in time."""
-        end, out = time.monotonic() + seconds, self._stdout.fileno()
-        while b"\n" not in self._rest:
-            ready, _, _ = select.select([out], [], [], max(0.0, end - time.monotonic()))
-            part = os.read(out, 1 << 16) if ready else b""
-            if not part:
-                why = "ended unexpectedly" if ready else f"did not answer within {seconds:.0f} s"
-                raise NecropsyError(f"the process that loads the op {why}")
-            self._rest += part
-        line, self._rest = self._rest.split(b"\n", 1)
-        answer: dict[str, Any] = json.loads(line)
-        return answer
 
     def close(self) -> None:
         """End it, and remove what it left."""
