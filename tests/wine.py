@@ -13,6 +13,7 @@ import functools
 import hashlib
 import json
 import os
+import re
 import selectors
 import shutil
 import subprocess
@@ -109,8 +110,8 @@ def _key(*parts: bytes | str) -> str:
 _ATTEMPTS = 3
 _NOT_STARTED = "error 1359"
 """ERROR_INTERNAL_ERROR: of many hundred programs wine does not start one now and then, and starts it the next time."""
-_NOT_STARTED_INSIDE = "[WinError 1359]"
-"""The same, as a Python says it of a program that it was to start."""
+_NOT_STARTED_INSIDE = re.compile(r"\[WinError 1359\]|^necropsy: cannot start .*: Internal error\.", re.MULTILINE)
+"""The same, as a Python says it of a program that it was to start, and necropsy."""
 
 # -- running ------------------------------------------------------------------------------------------------------
 
@@ -187,8 +188,9 @@ def run(
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
     stdin: bytes = b"",
+    log: Path | None = None,
 ) -> Completed:
-    """Run a Windows program to its end.
+    """Run a Windows program to its end. ``log``: the file that its stderr goes to, if it does not go to a pipe.
 
     Raises:
         TimeoutError: it ran longer than ``timeout`` seconds; it and its children were ended.
@@ -201,7 +203,8 @@ def run(
             command = command_of(exe, *args, result=result, timeout=timeout)
             stdout, stderr = _finished(command, surroundings(env), cwd, stdin, timeout + 60)
             code = result.read_text() if result.exists() else "nothing"
-        if not code.startswith(_NOT_STARTED) and _NOT_STARTED_INSIDE not in stderr:
+        said = log.read_text(errors="replace") if log is not None and log.exists() else stderr
+        if not code.startswith(_NOT_STARTED) and not _NOT_STARTED_INSIDE.search(said):
             break
     if code == "timeout":
         raise TimeoutError(f"{exe} ran longer than {timeout:g} s: {stderr}")

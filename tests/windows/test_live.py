@@ -31,8 +31,9 @@ def supervised(tmp_path: Path, *command: str, log: bool = False) -> tuple[wine.C
     env = {"WINEPATH": wine.windows_path(wine.python().parent), "NECROPSY_KEEP": "0"}
     words = ("-m", "necropsy", "run", "--json", wine.windows_path(path), "--", *command)
     if log:
-        line = " ".join(("python", *words, f"2>{wine.windows_path(tmp_path / 'log.txt')}"))
-        done = wine.run("cmd.exe", "/c", line, env=env)
+        text = tmp_path / "log.txt"
+        line = " ".join(("python", *words, f"2>{wine.windows_path(text)}"))
+        done = wine.run("cmd.exe", "/c", line, env=env, log=text)
     else:
         done = wine.run(wine.python(), *words, env=env)
     assert path.exists(), done
