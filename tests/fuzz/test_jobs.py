@@ -93,7 +93,7 @@ def test_ctrl_c_ends_all_of_them_in_order(options: Options) -> None:
         began.wait()
         os.kill(os.getpid(), signal.SIGINT)
 
-    threading.Thread(target=press).start()
+    threading.Thread(target=press, daemon=True).start()
     slots: list[Slot] = []
 
     def slot(target: str, options: Options) -> Slot:
@@ -110,7 +110,8 @@ def test_ctrl_c_ends_all_of_them_in_order(options: Options) -> None:
 def test_processes_end_with_who_started_them(options: Options, tmp_path: Path) -> None:
     words = [sys.executable, "-m", "necropsy", "fuzz", "--jobs", "2", "--budget", "600", "bindings.py:at"]
     parent = subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.DEVNULL)
-    while not (slots := _below(parent.pid)) or len(slots) < 2:
+    while len(slots := _below(parent.pid)) < 2:
+        assert parent.poll() is None
         time.sleep(0.05)
     parent.kill()
     parent.wait()
