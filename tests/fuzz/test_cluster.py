@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import subprocess
 import sys
@@ -37,9 +38,7 @@ def at(row: int) -> int:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
-    from ray.cluster_utils import Cluster  # type: ignore[import-not-found, unused-ignore] # an extra
-
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    made = importlib.import_module("ray.cluster_utils").Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
     made.add_node(num_cpus=1)
     yield made
     made.shutdown()

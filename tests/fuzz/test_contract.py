@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -24,7 +23,7 @@ from necropsy.fuzz.definitions import python_function
 from necropsy.fuzz.engine import Engine
 from necropsy.fuzz.recipes import Recipe, Tensor
 from necropsy.fuzz.target import comparing
-from necropsy.model import CallComparison
+from necropsy.model import CallComparison, Evidence, FuzzCall, FuzzFinding, FuzzFirst, Reproduced
 
 forks = [
     pytest.mark.skipif(sys.platform != "linux", reason="workers are forked"),
@@ -189,12 +188,22 @@ def test_a_refusal_passes(rule: str, tmp_path: Path) -> None:
 
 
 def test_an_access_beyond_a_buffer_explains_other_results() -> None:
-    found = SimpleNamespace(rule="heap-buffer-overflow", call=SimpleNamespace(target="X"))
-    campaign = SimpleNamespace(op=SimpleNamespace(name="X"))
-    other = SimpleNamespace(op=SimpleNamespace(name="Y"))
-    assert contract._explains(found, campaign, "op-nondeterministic")  # type: ignore[arg-type]
-    assert not contract._explains(found, campaign, "op-input-modified")  # type: ignore[arg-type]
-    assert not contract._explains(found, other, "op-nondeterministic")  # type: ignore[arg-type]
+    found = FuzzFinding(
+        rule="heap-buffer-overflow",
+        title="",
+        summary="",
+        confidence="certain",
+        severity="error",
+        evidence=(Evidence(claim="a", seen="b", where="c"),),
+        call=FuzzCall(target="X", python="ops.X()"),
+        first=FuzzFirst(execution=1, seconds=0.1),
+        times=1,
+        reproduced=Reproduced(runs=5, crashed=5),
+        elements=0,
+    )
+    assert contract.explaining("op-nondeterministic", "X", [found]) == "heap-buffer-overflow"
+    assert contract.explaining("op-input-modified", "X", [found]) is None
+    assert contract.explaining("op-nondeterministic", "Y", [found]) is None
 
 
 def test_each_rule_has_a_test() -> None:

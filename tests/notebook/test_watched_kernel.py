@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -173,7 +174,8 @@ def test_nbclient_has_it_on_stderr(environment: dict[str, str], tmp_path: Path) 
     """It may notice the death before the report comes to the cell, and stops listening then."""
     import nbformat
 
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(CRASH)])  # type: ignore[no-untyped-call] # nbformat has no types
+    made: Any = nbformat.v4  # its functions have no types
+    notebook = made.new_notebook(cells=[made.new_code_cell(CRASH)])
     said = tmp_path / "stderr"
     with said.open("wb") as stderr, pytest.raises(DeadKernelError):
         NotebookClient(notebook, kernel_name="watched", timeout=60).execute(stderr=stderr)

@@ -229,9 +229,7 @@ def command_under(change: Change, command: Sequence[str], defaults: Mapping[str,
         variables["NECROPSY_OWN_MEMORY"] = str(change.own_memory)
     if change.at_start:
         _takes_variables(words[len(change.wrapper) :])
-        place = str(files("necropsy.confirm").joinpath("preload/python"))
-        variables["PYTHONPATH"] = os.pathsep.join([place, *filter(None, [os.environ.get("PYTHONPATH")])])
-        variables["NECROPSY_AT_START"] = "\n".join(change.at_start)
+        variables |= at_start("\n".join(change.at_start))
     if preload:
         variables["LD_PRELOAD"] = ":".join([*preload, *filter(None, [os.environ.get("LD_PRELOAD")])])
     limits = _limits(change)
@@ -242,6 +240,13 @@ def command_under(change: Change, command: Sequence[str], defaults: Mapping[str,
         sets = [f"{name}={value}" for name, value in variables.items() if value is not None]
         words = ["/usr/bin/env", *unset, *sets, *words]
     return words
+
+
+def at_start(statements: str) -> dict[str, str]:
+    """Environment variables with which an interpreter runs these statements of Python before its program."""
+    place = str(files("necropsy.confirm").joinpath("preload/python"))
+    path = os.pathsep.join([place, *filter(None, [os.environ.get("PYTHONPATH")])])
+    return {"PYTHONPATH": path, "NECROPSY_AT_START": statements}
 
 
 def _takes_variables(words: Sequence[str]) -> None:

@@ -45,7 +45,7 @@ def compare(campaign: Campaign, findings: Findings) -> None:
             for rule in judged(comparison):
                 broken.setdefault(rule, []).append(recipe)
         for rule, recipes in broken.items():
-            cause = next((one.rule for one in findings.found if _explains(one, campaign, rule)), None)
+            cause = explaining(rule, campaign.op.name, findings.found)
             if cause is not None:
                 why = f"{cause} may explain it; fuzz the op again once that is fixed"
                 findings.gaps.append(Gap(part=f"{campaign.op.name}: {rule} was not looked into", why=why))
@@ -55,9 +55,10 @@ def compare(campaign: Campaign, findings: Findings) -> None:
         campaign.engine.use(PLAIN)
 
 
-def _explains(one: FuzzFinding, campaign: Campaign, rule: str) -> bool:
-    """An access beyond a buffer can change any result."""
-    return rule in _OF_RESULTS and one.call.target == campaign.op.name and one.rule in _ACCESSES
+def explaining(rule: str, op: str, found: Sequence[FuzzFinding]) -> str | None:
+    """The rule of a finding on the op that explains another one: an access beyond a buffer can change any result."""
+    rules = (one.rule for one in found if one.call.target == op and one.rule in _ACCESSES)
+    return next(rules, None) if rule in _OF_RESULTS else None
 
 
 def _add(

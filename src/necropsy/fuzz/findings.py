@@ -202,9 +202,9 @@ class Findings:
     def _diagnose(self, op: OpDefinition, suspect: Suspect, simplest: Recipe, alone: Alone, again: Reproduced) -> None:
         for recipe in [simplest, *([alone.recipe] if alone.recipe != simplest else [])]:
             place, is_new = test_writer.place_for(self.tests, op.name, recipe)
-            self._write(op, replace(alone, recipe=recipe), f"{op.name} dies of this call.", place)
             report = None
             try:
+                self._write(op, replace(alone, recipe=recipe), f"{op.name} dies of this call.", place)
                 report = self._report(op, place, alone.configuration)
             finally:
                 if report is None and is_new:

@@ -33,7 +33,7 @@ _MOST_RUNS, _MOST_DEATHS = 1000, 90
 _ACCEPTED_AGAIN, _DIED_AGAIN = 60, 8
 """Of the campaign's calls, how many are made again."""
 _PRICE = 15
-"""A call that reaches the time limit counts as so many deaths."""
+"""A call that reaches the time limit counts as this many deaths."""
 _MOST_ELEMENTS = 100_000
 _MOST_HOLDING, _MOST_BREAKING = 80, 24
 """Of these, where each is unlike all known calls: an element is negative, a text has one letter."""

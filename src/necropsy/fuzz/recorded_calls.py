@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from necropsy import redact
+from necropsy.confirm.runner import at_start
 from necropsy.crashed import signal_name
 from necropsy.errors import NecropsyError
 from necropsy.fuzz.checked_recipes import UnfitRecipeError, attribute_value, made_recipe, tensor_of
@@ -32,7 +33,17 @@ _PATIENCE_S = 10.0
 _MOST_FILES = 256
 _MOST_BYTES = 16 << 20
 """Of one file."""
-_HOOK = Path(__file__).parent / "at_start"
+_TARGET = Path(__file__).parent / "target"
+_BEGIN = """
+try:
+    import os, runpy
+    _values = runpy.run_path(os.path.join({folder!r}, "argument_data.py"))
+    _recorder = runpy.run_path(os.path.join({folder!r}, "recorder.py"))
+    _recorder["begin"](os.environ["NECROPSY_FUZZ_RECORD"], _values["data_of"])
+except Exception:
+    pass
+"""
+"""Runs in the program's interpreter before the program. What fails in it costs the recording, never the program."""
 
 
 @dataclass
@@ -86,12 +97,10 @@ def _options(folder: str, target: Mapping[str, str], ops: Sequence[OpDefinition]
 
 def _run(command: Sequence[str], options: Mapping[str, Any], limit_s: float) -> str | None:
     """Run it; what is to be said of its end, if anything."""
-    path = os.pathsep.join(filter(None, (str(_HOOK), os.environ.get("PYTHONPATH", ""))))
+    variables = {**os.environ, **at_start(_BEGIN.format(folder=str(_TARGET)))}
     sys.stdout.flush()
     try:
-        process = subprocess.Popen(
-            command, env={**os.environ, "PYTHONPATH": path, "NECROPSY_FUZZ_RECORD": json.dumps(options)}
-        )
+        process = subprocess.Popen(command, env={**variables, "NECROPSY_FUZZ_RECORD": json.dumps(options)})
     except OSError as error:
         raise NecropsyError(f"cannot run {command[0]}: {error.strerror}") from error
     try:

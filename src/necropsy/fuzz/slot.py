@@ -48,7 +48,7 @@ class Slot:
         """Start it.
 
         Raises:
-            NecropsyError: no process is to be had.
+            NecropsyError: the system cannot start another process.
 
         """
         mine, other = socket.socketpair()

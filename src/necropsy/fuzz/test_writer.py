@@ -7,8 +7,10 @@ and fails with the name of the rule.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,19 +44,23 @@ def place_for(folder: Path, op: str, recipe: Recipe) -> tuple[Path, bool]:
         NecropsyError: it cannot be created.
 
     """
-    number = 1
+    return _first_fitting(folder, test_name(op), lambda path: _is_of(path, recipe))
+
+
+def _first_fitting(folder: Path, stem: str, fits: Callable[[Path], bool]) -> tuple[Path, bool]:
+    """The first file of this name, or with a number after it, that fits or can be created; whether it was created."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        while True:
-            path = folder / (f"{test_name(op)}.py" if number == 1 else f"{test_name(op)}_{number}.py")
+        for number in itertools.count(1):
+            path = folder / (f"{stem}.py" if number == 1 else f"{stem}_{number}.py")
             with contextlib.suppress(FileExistsError):
                 path.touch(exist_ok=False)  # another process may look for a name at the same time
                 return path, True
-            if _is_of(path, recipe):
-                return path, False
-            number += 1
+            if fits(path):
+                break
     except OSError as error:
         raise NecropsyError(f"cannot write to {folder}: {error.strerror or error}") from error
+    return path, False
 
 
 def write(place: Path, text: str) -> None:
@@ -79,27 +85,23 @@ def moved(text: str, source: Path, place: Path, here: Path, folder: Path) -> Pat
         NecropsyError: it cannot be written.
 
     """
-    number = 1
+    own = text.replace(repr(_beside(source, place)), repr(_beside(here, folder / place.name)))
+    path, is_new = _first_fitting(folder, place.stem, lambda path: _text_of(path) == own)
+    if is_new:
+        write(path, own)
+    return path
+
+
+def _text_of(path: Path) -> str:
+    """Empty if it cannot be read."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        while True:
-            path = folder / (place.name if number == 1 else f"{place.stem}_{number}.py")
-            own = text.replace(repr(_beside(source, place)), repr(_beside(here, path)))
-            if path.exists() and path.read_text(encoding="utf-8", errors="replace") == own:
-                return path
-            with contextlib.suppress(FileExistsError), path.open("x", encoding="utf-8") as file:
-                file.write(own)
-                return path
-            number += 1
-    except OSError as error:
-        raise NecropsyError(f"cannot write to {folder}: {error.strerror or error}") from error
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return ""
 
 
 def _is_of(path: Path, recipe: Recipe) -> bool:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        return False
+    text = _text_of(path)
     return MARK in text and arguments_of(recipe) in text
 
 

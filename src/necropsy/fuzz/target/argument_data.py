@@ -1,7 +1,7 @@
 """Turns an argument of a call into data that JSON has: a tensor becomes its type, its shape and a few elements.
 
 ``{"tensor": {"dtype": "int32", "shape": [3], "kind": "cycle", "items": [0, 2, 1]}}``: ``kind`` is one of those of
-recipes, or ``unknown`` for a tensor of a graph; ``weak`` stands at a tensor made of Python numbers, which takes the
+recipes, or ``unknown`` for a tensor of a graph. ``weak`` marks a tensor that was made of Python numbers: it takes the
 type that the target wants. ``{"tensors": [...]}``, ``{"type": "float32"}``, ``{"shape": [2, null]}`` and
 ``{"bytes": "ab"}`` (Latin-1) are what they say, ``{"list": [...]}`` and ``{"plain": 1}`` are Python's.
 """

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 from necropsy.model import CallComparison, Culprit, Evidence, Fix
 from necropsy.rule import Finding, Rule
+from necropsy.rules.call.op_nondeterministic import different_results
 from necropsy.rules.crash import data_race as of_crashes
 
 
 def _match(comparison: CallComparison) -> Finding | None:
     if not comparison.varies or not comparison.cured_by_one_thread or comparison.is_stateful or comparison.is_python:
         return None
-    shown = " and ".join(comparison.results)
-    calls = f"{2 * comparison.runs} calls"
     return Finding(
         evidence=(
-            Evidence(
-                claim="the same call gave different results",
-                seen=f"{calls}: {shown}" if shown else calls,
-                where="calls in one process",
-            ),
+            different_results(comparison),
             Evidence(
                 claim="with one thread, the results are the same",
-                seen=f"{calls}, repeated in new processes",
+                seen=f"{2 * comparison.runs} calls, repeated in new processes",
                 where="calls with intra_op_parallelism_threads = 1",
             ),
         ),

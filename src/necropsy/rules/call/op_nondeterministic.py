@@ -36,15 +36,8 @@ from necropsy.rule import Finding, Rule
 def _match(comparison: CallComparison) -> Finding | None:
     if not comparison.varies or comparison.cured_by_one_thread or comparison.is_stateful or comparison.is_python:
         return None
-    shown = " and ".join(comparison.results)
     return Finding(
-        evidence=(
-            Evidence(
-                claim="the same call gave different results",
-                seen=f"{2 * comparison.runs} calls: {shown}" if shown else f"{2 * comparison.runs} calls",
-                where="calls in one process",
-            ),
-        ),
+        evidence=(different_results(comparison),),
         summary=f"{comparison.target} gives different results for the same call, and is not registered as stateful.",
         confidence="certain",
         culprit=Culprit(op=comparison.target),
@@ -53,6 +46,17 @@ def _match(comparison: CallComparison) -> Finding | None:
                 text="Look for elements that several threads write to, for memory that is not set, and for state in members of the kernel."
             ),
         ),
+    )
+
+
+def different_results(comparison: CallComparison) -> Evidence:
+    """What calls gave whose results differ though nothing else did."""
+    shown = " and ".join(comparison.results)
+    calls = f"{2 * comparison.runs} calls"
+    return Evidence(
+        claim="the same call gave different results",
+        seen=f"{calls}: {shown}" if shown else calls,
+        where="calls in one process",
     )
 
 

@@ -259,7 +259,7 @@ def _start_helper(plumbing: _Plumbing, log: Log) -> Helper | None:
             helper.start()
         if ring is not None:
             plumbing.helper[0].send(b"x")
-    except OSError:  # no process is to be had: the command is told by the end of this socket, and gives up
+    except OSError:  # no process can be started: the command sees this socket close, and gives up
         helper = None
     plumbing.helper[0].close()
     if plumbing.pty[1] >= 0:
