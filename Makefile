@@ -13,7 +13,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # Without it, mkdocs-material advertises its successor at each build.
 export NO_MKDOCS_2_WARNING := 1
 
-.PHONY: help demo demo-confirm test check lint types docs picture site dist outputs readme bench races cpython-tests fuzz preload clean system-packages windows-packages browser-packages
+.PHONY: help demo demo-confirm test check lint types docs picture site dist outputs profiles readme bench races cpython-tests fuzz preload clean system-packages musl-packages windows-packages browser-packages
 
 help:
 	@echo "make demo    run the TensorFlow crashes of examples/ and show what necropsy finds"
@@ -44,6 +44,10 @@ $(STAMP): pyproject.toml hatch_build.py $(wildcard src/necropsy/capture/linux/cs
 system-packages:
 	@.ci/system-packages g++
 
+# musl-gcc builds programs for musl, which the tests let die (about 5 s to install, 3 MB).
+musl-packages:
+	@.ci/system-packages musl-tools:musl-gcc
+
 windows-packages:
 	@.ci/system-packages wine wine64:wineserver gcc-mingw-w64-x86-64-win32:x86_64-w64-mingw32-gcc \
 	  g++-mingw-w64-x86-64-win32:x86_64-w64-mingw32-g++
@@ -59,7 +63,7 @@ demo-confirm: $(STAMP) system-packages
 	$(BIN)/python examples/demo --confirm $(NAMES)
 
 # Compiled before the first of them is started, many at a time.
-test: $(STAMP) system-packages windows-packages browser-packages lint types
+test: $(STAMP) system-packages musl-packages windows-packages browser-packages lint types
 	@$(BIN)/python -m compileall -q src
 	$(BIN)/python -m pytest -n 2 --dist worksteal --durations=40 --durations-min=5
 
@@ -99,15 +103,22 @@ outputs: $(STAMP)
 	$(BIN)/python -m pip install --quiet -e '.[bench]'
 	ulimit -c unlimited; $(BIN)/python docs/generate_outputs.py
 
+# By hand: the numbers of the page of profiled examples.
+profiles: $(STAMP)
+	@.ci/system-packages g++
+	$(BIN)/python docs/generate_profiles.py
+
 bench: $(STAMP)
 	@.ci/system-packages gdb g++
 	$(BIN)/python -m pip install --quiet -e '.[bench]'
 	$(BIN)/python benchmarks/bench.py --out benchmarks/RESULTS.md
 	$(BIN)/python benchmarks/cost.py --out benchmarks/RESULTS.md --summary docs/explanation/limits.md
+	$(BIN)/python benchmarks/profiling.py --out benchmarks/RESULTS.md
 	$(BIN)/python benchmarks/dataset.py --out benchmarks/RESULTS.md
 	$(BIN)/python benchmarks/doctor.py --out benchmarks/RESULTS.md
 	$(BIN)/python benchmarks/contain.py --out benchmarks/RESULTS.md
 	$(BIN)/python benchmarks/reduce.py --out benchmarks/RESULTS.md
+	$(BIN)/python benchmarks/triage.py --out benchmarks/RESULTS.md
 
 # By hand: what the tests hold with a few runs, with fifty.
 races: $(STAMP)

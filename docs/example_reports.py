@@ -16,10 +16,22 @@ import msgspec
 from necropsy import reports
 from necropsy.diagnose import diagnose
 from necropsy.examine import examine
-from necropsy.model import CallComparison, Crash, Dataset, Diagnosis, Died, Document, Environment, Report, Subject, Tool
+from necropsy.model import (
+    CallComparison,
+    Crash,
+    Dataset,
+    Diagnosis,
+    Died,
+    Document,
+    Environment,
+    Process,
+    Report,
+    Subject,
+    Tool,
+)
 from necropsy.reports import text
 from necropsy.rule import Rule, to_diagnosis
-from necropsy.rules import audit_rules, call_rules, crash_rules, environment_rules
+from necropsy.rules import audit_rules, call_rules, crash_rules, environment_rules, profile_rules
 from necropsy.validation import judging
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
@@ -42,6 +54,10 @@ def of_rule(rule: Rule[Any]) -> str:
     if rule.subject is CallComparison:
         comparison = msgspec.json.decode(rule.hit, type=CallComparison)
         judged = tuple(to_diagnosis(one, found) for one in call_rules() if (found := one.match(comparison)) is not None)
+        return _wrapped(_of_findings(judged, "doctor", Subject(kind="environment")))
+    if rule.subject is Process:
+        process = msgspec.json.decode(rule.hit, type=Process)
+        judged = tuple(to_diagnosis(one, found) for one in profile_rules() if (found := one.match(process)) is not None)
         return _wrapped(_of_findings(judged, "doctor", Subject(kind="environment")))
     found = tuple(one for one in _of_dataset(rule) if one.rule == rule.name)
     return _of_findings(found, "dataset", Subject(kind="dataset", text="data.py:train")).partition("\n\n")[2]

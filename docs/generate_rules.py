@@ -37,6 +37,7 @@ KINDS = (
         r"op-(?:uninitialised-read|nondeterministic|input-modified|shape-function-wrong)",
     ),
     ("Custom op libraries, by `necropsy check` and `necropsy doctor --op`", r"op-"),
+    ("Stacks and memory of a healthy run, by `necropsy profile`", r"near-|memory-growth"),
     ("Data (`necropsy doctor --data`)", r"data-(?!race)"),
     ("Other", r""),
 )

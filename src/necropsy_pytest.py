@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 
 import pytest
@@ -31,7 +32,36 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=None,
         help="as --necropsy; write the report of each death to this folder, as JSON and as Markdown",
     )
+    group.addoption(
+        "--necropsy-profile",
+        metavar="PER CENT",
+        nargs="?",
+        type=_per_cent,
+        const=12.0,
+        default=None,
+        help="fail a test that leaves less than this share of a thread's stack (12 if none is given; Linux)",
+    )
     parser.addini("necropsy", "always run as with --necropsy", type="bool", default=False)
+
+
+def _per_cent(word: str) -> float:
+    try:
+        share = float(word.removesuffix("%"))
+    except ValueError:
+        share = -1.0
+    if not 0 < share < 100:
+        why = f"give a number of per cent, such as --necropsy-profile=12; {word!r} is none"
+        raise argparse.ArgumentTypeError(why)
+    return share
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Measure the stacks, in the process that runs the tests."""
+    share: float | None = config.getoption("--necropsy-profile")
+    if share is not None:
+        from necropsy.pytest_plugin import stack_left
+
+        stack_left.start(config, share)
 
 
 def is_wanted(config: pytest.Config) -> bool:

@@ -12,7 +12,8 @@ import importlib
 import re
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any
+from itertools import islice
+from typing import Any, TypeAlias
 
 # Since Python 3.11 they are modules of the package re; before, they stand beside it.
 _WHERE = ("re._compiler", "re._parser") if sys.version_info >= (3, 11) else ("sre_compile", "sre_parse")
@@ -22,6 +23,7 @@ parser: Any = importlib.import_module(_WHERE[1])
 Then = Callable[[int], int]
 """What follows: from a place to the place where the whole match ends, or ``NOWHERE``."""
 Match = Callable[[int, Then], int]
+Follows: TypeAlias = str | re.Pattern[str] | None
 NOWHERE = -1
 _SINGLE = {"LITERAL", "NOT_LITERAL", "IN", "ANY"}
 _REPEATS = {"MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"}
@@ -89,11 +91,11 @@ class Counting:
         return self.real.findall(text)
 
     def sub(self, by: Any, text: str, count: int = 0) -> str:
-        list(self.finditer(text))
+        list(islice(self.finditer(text), count or None))
         return self.real.sub(by, text, count)
 
     def split(self, text: str, maxsplit: int = 0) -> list[Any]:
-        list(self.finditer(text))
+        list(islice(self.finditer(text), maxsplit or None))
         return self.real.split(text, maxsplit)
 
     def _same(self, how: str, found: re.Match[str] | None, text: str, pos: int, endpos: int) -> re.Match[str] | None:
@@ -158,8 +160,8 @@ class Counting:
         branches = [parser.SubPattern(self._state, [one]) for one in found]
         return self._compiled([(parser.BRANCH, (None, branches))], on, off)
 
-    def _sequence(self, items: list[Any], on: int, off: int, follows: str | None = None) -> Match:
-        """``follows``: the character that must stand behind it, where only one may."""
+    def _sequence(self, items: list[Any], on: int, off: int, follows: Follows = None) -> Match:
+        """``follows``: the character that must stand behind it, or a pattern of those that may."""
         nodes: list[Match] = []
         fixed: list[Any] = []
         for at, item in enumerate(items):
@@ -169,8 +171,8 @@ class Counting:
             if fixed:
                 nodes.append(self._fixed(fixed, on, off))
                 fixed = []
-            behind = follows if at + 1 == len(items) else _literal(items[at + 1 :])
-            nodes.append(self._node(item, on, off, None if self._ignores_case(on, off) else behind))
+            behind = follows if at + 1 == len(items) else self._behind(items[at + 1 :], on, off)
+            nodes.append(self._node(item, on, off, behind))
         if fixed:
             nodes.append(self._fixed(fixed, on, off))
         return _one_after_the_other(nodes)
@@ -185,10 +187,15 @@ class Counting:
 
         return match
 
+    def _behind(self, items: list[Any], on: int, off: int) -> Follows:
+        """What must stand where these items begin."""
+        literal = None if self._ignores_case(on, off) else _literal(items)
+        return self._beginning(items, on, off) if literal is None else literal
+
     def _ignores_case(self, on: int, off: int) -> bool:
         return bool((self._state.flags | on) & ~off & re.IGNORECASE)
 
-    def _node(self, item: Any, on: int, off: int, follows: str | None) -> Match:
+    def _node(self, item: Any, on: int, off: int, follows: Follows) -> Match:
         kind, value = str(item[0]), item[1]
         if kind == "BRANCH":
             return self._branch([self._sequence(list(one), on, off) for one in value[1]])
@@ -251,8 +258,8 @@ class Counting:
 
         return match
 
-    def _run(self, many: re.Pattern[str], low: int, high: int, follows: str | None, *, lazy: bool) -> Match:
-        """One character many times; ``follows`` is what must stand behind it, where that is one character."""
+    def _run(self, many: re.Pattern[str], low: int, high: int, follows: Follows, *, lazy: bool) -> Match:
+        """One character many times; where what ``follows`` does not, the rest is not tried."""
         meter = self._meter
 
         def match(at: int, then: Then) -> int:
@@ -262,9 +269,8 @@ class Counting:
             least = at + low
             here = least if lazy else far
             while least <= here <= far:
-                if follows is not None:  # as sre_lib.h does; but here, too, each place is a step
-                    text = self._text
-                    next_one = text.find(follows, here, far + 1) if lazy else text.rfind(follows, least, here + 1)
+                if follows is not None:  # as sre_lib.h does with one character; but here, too, each place is a step
+                    next_one = self._next(follows, here, far) if lazy else self._last(follows, least, here)
                     if next_one < 0:
                         meter.add(far - here if lazy else here - least)
                         return NOWHERE
@@ -278,6 +284,17 @@ class Counting:
             return NOWHERE
 
         return match
+
+    def _next(self, follows: str | re.Pattern[str], first: int, last: int) -> int:
+        if isinstance(follows, str):
+            return self._text.find(follows, first, last + 1)
+        found = follows.search(self._text, first, last + 1)
+        return NOWHERE if found is None else found.start()
+
+    def _last(self, follows: str | re.Pattern[str], first: int, last: int) -> int:
+        if isinstance(follows, str):
+            return self._text.rfind(follows, first, last + 1)
+        return next((at for at in range(last, first - 1, -1) if follows.match(self._text, at, at + 1)), NOWHERE)
 
     def _repeat(self, body: Match, low: int, high: int, *, lazy: bool) -> Match:
         def match(at: int, then: Then) -> int:

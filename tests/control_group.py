@@ -42,7 +42,8 @@ def limited(octets: int, *, only_version_1: bool = False) -> Iterator[Path]:
 
 
 @functools.cache
-def _can_be_made(*, only_version_1: bool) -> bool:
+def can_be_made(*, only_version_1: bool = False) -> bool:
+    """Whether a group can be made here."""
     # It takes root and a writable file system of control groups: only an attempt shows it.
     try:
         with limited(1 << 30, only_version_1=only_version_1):
@@ -53,7 +54,7 @@ def _can_be_made(*, only_version_1: bool) -> bool:
 
 def needed(*, only_version_1: bool = False) -> pytest.MarkDecorator:
     """Such a group can be made."""
-    made = _can_be_made(only_version_1=only_version_1)
+    made = can_be_made(only_version_1=only_version_1)
     return pytest.mark.skipif(not made, reason="no memory control group can be made here")
 
 

@@ -50,6 +50,7 @@ SLOW = (
     "confirm/test_xla.py",
     "prove/test_proof.py",
     "fuzz/test_fuzz_command.py",
+    "fuzz/test_sanitized_builds.py",
     # Environments, packages and sites that are built.
     "doctor/test_broken_*.py",
     "doctor/test_failing_imports.py",

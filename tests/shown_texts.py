@@ -22,8 +22,8 @@ _NOT_TEXT = {"hit", "miss", "pattern", "command", "example", "regex"}
 """Keyword arguments whose strings are input or code: a rule's sketches, patterns, commands to type."""
 _COLUMNS = {"by", "cause", "claim", "decide", "mistaken", "next", "note", "title", "versions", "what", "why"}
 """The columns of data/*.toml that are shown."""
-_CODE = re.compile(r"\(\?|\\[bdsw.(\[]|\bimport \w|^\s*[<.#{]|\bsigned main\b")
-"""Regular expressions, code and markup."""
+_CODE = re.compile(r"\(\?|\\[bdsw.(\[]|\bimport \w|^\s*[<.#{]|\bsigned main\b|^\s*CREATE (?:TABLE|VIEW) ")
+"""Regular expressions, code, SQL and markup."""
 
 
 @functools.cache

@@ -43,6 +43,10 @@ SIGNATURES = {
     "latest": "(*, pid: 'int | None' = None, since: 'datetime | float | None' = None) -> 'Document | None'",
     "loads": "(data: 'bytes | str') -> 'Document'",
     "open_dump": "(path: 'str | os.PathLike[str]', *, images: 'Iterable[str | os.PathLike[str]]' = ()) -> 'Document'",
+    "profile": "(command: 'Sequence[str | os.PathLike[str]] | None' = None, *, interval: 'float' = 0.1, "
+    "heap: \"Literal['off', 'memray', 'memray-native', 'sample']\" = 'off', timeout: 'float | None' = None, check: 'bool' = False, cwd: 'str | os.PathLike[str] | None' = None, "
+    "env: 'Mapping[str, str] | None' = None, input: 'bytes | None' = None, capture_output: 'bool' = False, "
+    "reports: 'str | os.PathLike[str] | None' = None) -> 'RunResult | Profiled'",
     "raises_native": "(function: 'Callable[..., Any]', /, *args: 'Any', rule: 'str | None' = None) -> 'Crashed'",
     "render": "(document: 'Document', format: 'str' = 'text', *, full: 'bool' = False, color: 'bool' = False, "
     "width: 'int' = 80) -> 'str'",
@@ -68,9 +72,12 @@ def test_every_public_name_is_there_and_documented() -> None:
         getattr(necropsy, "nothing_of_this_name")  # noqa: B009 - a type checker refuses the plain attribute
 
 
-@pytest.mark.parametrize("first", ["import necropsy.rules, necropsy.diagnose", "from necropsy.rules import page", ""])
+@pytest.mark.parametrize(
+    "first",
+    ["import necropsy.rules, necropsy.diagnose, necropsy.profile.documents", "from necropsy.rules import page", ""],
+)
 def test_a_module_does_not_take_the_place_of_a_function(first: str) -> None:
-    code = f"{first}\nimport necropsy\nprint(len(necropsy.rules()) > 100, callable(necropsy.diagnose))"
+    code = f"{first}\nimport necropsy\nprint(len(necropsy.rules()) > 100, callable(necropsy.diagnose) and callable(necropsy.profile))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "True True\n"
 

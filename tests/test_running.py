@@ -232,3 +232,33 @@ def test_many_threads_run_at_once(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert codes == {1: 1, 2: 2, 3: 3}
+
+
+def test_a_profile_has_what_the_command_used() -> None:
+    code = "import os; files = [open('/dev/null') for _ in range(20)]; print('done', flush=True); os._exit(4)"
+    result = necropsy.profile([sys.executable, "-c", code], interval=0.02, capture_output=True)
+    assert (result.exit_code, result.stdout, result.stderr) == (4, b"done\n", b"")
+    assert result.document is not None
+    assert result.document.kind == "profile"
+    (process,) = result.document.processes
+    assert process.peaks is not None
+    assert (process.peaks.descriptors or 0) >= 20
+    assert process.stacks
+
+
+@pytest.mark.parametrize(
+    ("command", "options", "error"),
+    [
+        ([], {}, OptionError),
+        (["true"], {"interval": 0}, OptionError),
+        (["true"], {"interval": float("nan")}, OptionError),
+        (["true"], {"timeout": -1}, OptionError),
+        (["true"], {"cwd": "/no/such/folder"}, NoInputError),
+        (["no-such-command-here"], {}, CommandNotFoundError),
+    ],
+)
+def test_what_cannot_be_profiled_is_an_error(
+    command: list[str], options: dict[str, Any], error: type[NecropsyError]
+) -> None:
+    with pytest.raises(error):
+        necropsy.profile(command, **options)

@@ -32,7 +32,7 @@ def by_click(words: list[str], monkeypatch: pytest.MonkeyPatch) -> start.RunComm
     """What reaches ``start.run``; None where click complains or does something else."""
     seen: list[start.RunCommand] = []
 
-    def take(wanted: start.RunCommand) -> int:
+    def take(wanted: start.RunCommand, _failure: Path | None) -> int:
         seen.append(wanted)
         return 0
 

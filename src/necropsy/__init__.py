@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from necropsy.fuzzing import fuzz
     from necropsy.model import Document
     from necropsy.reducing import reduce
-    from necropsy.running import RunResult, run
+    from necropsy.running import RunResult, profile, run
+    from necropsy.triaging import triage
     from necropsy.watch import disable, enable
 
 __version__ = "0.1.0"
@@ -40,18 +41,20 @@ __all__ = [
     "latest",
     "loads",
     "open_dump",
+    "profile",
     "raises_native",
     "reduce",
     "render",
     "rules",
     "run",
+    "triage",
 ]
 
 _MODULES = {
     **dict.fromkeys(
         ("attach", "diagnose", "dumps", "judge", "latest", "loads", "open_dump", "render", "rules"), "necropsy.api"
     ),
-    **dict.fromkeys(("RunResult", "run"), "necropsy.running"),
+    **dict.fromkeys(("RunResult", "profile", "run"), "necropsy.running"),
     **dict.fromkeys(
         ("Contained", "Quarantined", "TimedOut", "contain", "contained", "raises_native"), "necropsy.contain"
     ),
@@ -59,13 +62,14 @@ _MODULES = {
     **dict.fromkeys(("disable", "enable"), "necropsy.watch.client"),
     "fuzz": "necropsy.fuzzing",
     "reduce": "necropsy.reducing",
+    "triage": "necropsy.triaging",
     "load_ipython_extension": "necropsy.notebook.magics",
 }
 """Where each public name is defined; the module is loaded when the name is first used."""
 
 
 class _Package(type(sys)):  # type: ignore[misc] # types.ModuleType, without loading ``types``
-    """Keeps the functions ``rules`` and ``diagnose`` when the modules of the same name are imported."""
+    """Keeps the functions ``rules``, ``diagnose``, ``profile`` and ``triage`` when such modules are imported."""
 
     def __setattr__(self, name: str, value: object) -> None:
         if name not in _MODULES or not isinstance(value, type(sys)):

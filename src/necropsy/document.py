@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Callable, Container, Sequence
 from datetime import datetime, timezone
 
@@ -38,6 +39,7 @@ def of_run(ended: RunRecord, command: Sequence[str], rules: Sequence[Rule[Crash]
             tool=Tool(name="necropsy", version=__version__),
             complete=True,
             subject=Subject(kind="process", command=tuple(command)),
+            host=host(),
             processes=_with_python(ended.processes, crashes),
             reports=by_cause(tuple(of_watched(_report(crash, rules)) for crash in crashes), ended.processes),
             gaps=ended.gaps,
@@ -54,6 +56,7 @@ def of_crash(crash: Crash, subject: Subject, rules: Sequence[Rule[Crash]], proce
             tool=Tool(name="necropsy", version=__version__),
             complete=True,
             subject=subject,
+            host=host() if subject.kind == "process" else None,
             processes=_with_python((process,) if process is not None else (), (crash,)),
             reports=(_report(crash, rules) if subject.kind == "process" else diagnose(redact.crash(crash), rules),),
         )
@@ -71,6 +74,13 @@ def _with_python(processes: Sequence[Process], crashes: Sequence[Crash]) -> tupl
 def new_id(now: Callable[[], datetime] = lambda: datetime.now(timezone.utc)) -> str:
     """An id that sorts by time: ``20261121T004512Z-9f86d081``. Two of one second are the same once in 2**32."""
     return f"{now():%Y%m%dT%H%M%SZ}-{os.urandom(4).hex()}"
+
+
+def host() -> str | None:
+    """The name of this machine, or of the container; None where it has none."""
+    if sys.platform == "win32":
+        return os.environ.get("COMPUTERNAME") or None
+    return os.uname().nodename or None
 
 
 def news(document: Document, *, timed_out: bool = False) -> Document:

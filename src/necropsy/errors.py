@@ -10,12 +10,16 @@
     ├── InputError                 65   the input is there but is not what it should be
     │   ├── OptionError             2   an option or an argument is not what it should be; 125 under `run`
     │   ├── UnreadableReportError  65
-    │   └── UnknownCodeError       65   not an exit code, a signal or the name of a rule
+    │   ├── UnknownCodeError       65   not an exit code, a signal or the name of a rule
+    │   └── UnreadableStoreError   65   not a store of a triage, a damaged one, or one of a newer version
     ├── NoInputError               66   the file is missing or may not be read
     │   └── NoCoreError            66   no core file was found
-    └── RuleError                  70   a rule file breaks the house rules: a defect of ours
+    ├── DeliveryError              69   a receiver of `necropsy send` did not take everything
+    ├── RuleError                  70   a rule file breaks the house rules: a defect of ours
+    └── StoreBusyError             75   another triage is writing to the store
 
-65, 66 and 70 are EX_DATAERR, EX_NOINPUT and EX_SOFTWARE of sysexits.h; 125 to 127 are what env(1) and timeout(1) use.
+65, 66, 69, 70 and 75 are EX_DATAERR, EX_NOINPUT, EX_UNAVAILABLE, EX_SOFTWARE and EX_TEMPFAIL of sysexits.h; 125 to
+127 are what env(1) and timeout(1) use.
 """
 
 from __future__ import annotations
@@ -83,6 +87,10 @@ class UnknownCodeError(InputError):
     hint = "try 0xC0000409, -1073740791, 139, -11 or SIGSEGV, or the name of a rule such as stack-smash"
 
 
+class UnreadableStoreError(InputError):
+    """Not a store of ours, a damaged one, or one that a newer necropsy wrote."""
+
+
 class NoInputError(NecropsyError):
     """The file is missing or may not be read."""
 
@@ -95,7 +103,19 @@ class NoCoreError(NoInputError):
     hint = "`necropsy open FILE` opens one from another place; `necropsy run` needs none"
 
 
+class DeliveryError(NecropsyError):
+    """A receiver of `necropsy send` refused something, or did not answer."""
+
+    exit_code = 69
+
+
 class RuleError(NecropsyError):
     """A rule file that breaks the house rules."""
 
     exit_code = 70
+
+
+class StoreBusyError(NecropsyError):
+    """Another triage holds the store."""
+
+    exit_code = 75

@@ -9,45 +9,52 @@ from fnmatch import translate
 from functools import lru_cache
 from importlib.resources import files
 
+from necropsy.lazy_re import regex
 from necropsy.model import Frame
 from necropsy.predicates import bare_name
 
-_INTERPRETER_MODULE = re.compile(
+_INTERPRETER_MODULE = regex(
     r"(?:libpython3[\w.]*\.(?:so|dylib)|python3?(?:\.\d+)?$|^Python$|^pythonw?\.exe$|^python\d*(?:_d)?(?:\.dll)?$|"
     r"_ctypes(?:\.|$)|_cffi_backend(?:\.|$)|libffi)"
 )
-_SYSTEM_MODULE = re.compile(
+_SYSTEM_MODULE = regex(
     r"(?:lib(?:c|m|dl|rt|pthread|gcc_s|stdc\+\+|ffi|tcmalloc\w*|jemalloc|mimalloc|[at]san|ubsan|c_malloc_debug)[.\-]|_guard-x86_64\.|ld[-.]|\[vdso\])"
 )
-_WINDOWS_MODULE = re.compile(
+_WINDOWS_MODULE = regex(
     r"(?:ntdll|kernel32|kernelbase|ucrtbased?|msvcrt|msvcr\d+d?|msvcp[\w.]+|vcruntime\d+\w*|concrt\d+|user32|win32u|"
     r"gdi32(?:full)?|combase|rpcrt4|sechost|verifier|wow64\w*|clr|coreclr|mscorwks|libgcc_s\w*-\d|libstdc\+\+-\d|"
     r"libwinpthread-\d|libssp-\d|api-ms-win-\S+?|ext-ms-win-\S+?|ucrtbase_\w+|apphelp|dbghelp|win32kfull|faultrep|wer)(?:\.dll)?$",
     re.IGNORECASE,
 )
 """Windows' own libraries; a debugger names them without ``.dll``."""
-_MACOS_MODULE = re.compile(
+_MACOS_MODULE = regex(
     r"(?:libsystem_|libc\+\+|libobjc|libdyld|libdispatch|dyld$|libSystem|"
     r"(?:com\.apple\.)?(?:CoreFoundation|Foundation|HIToolbox|AppKit|QuartzCore)$)"
 )
-_INTERPRETER_SOURCE = re.compile(r"(?:^|/)(?:Python|Objects|Modules|Parser|Include)/(?:\w+/){0,2}\w+\.[ch]$")
+_INTERPRETER_SOURCE = regex(r"(?:^|/)(?:Python|Objects|Modules|Parser|Include)/(?:\w+/){0,2}\w+\.[ch]$")
 """Files of CPython: where a debugger knows the source, it does not name the library."""
-_SYSTEM_SOURCE = re.compile(
+_SYSTEM_SOURCE = regex(
     r"(?:^\.{1,2}/|/glibc[^/]*/|^csu/)(?:\.\./)?(?:sysdeps|nptl|csu|malloc|stdlib|assert|debug|elf|libio|string|signal|posix|io|misc|setjmp)/"
     r"|/libstdc\+\+-v3/|/libsanitizer/|/compiler-rt/lib/|/libgcc/"
 )
-_CPP_SOURCE = re.compile(
+_CPP_SOURCE = regex(
     r"(?:^|/)library/(?:core|alloc|std)/src/|(?:^|[/\\])\w+intrin\.h$|/include/(?:[\w-]+/)?c\+\+/|/c\+\+/v1/|[/-]mingw(?:-w64|32|64)/include/|(?:^|/)bits/\w+\.(?:h|tcc)$|^(?:basic_string|char_traits|stl_\w+|new_allocator|alloc_traits|"
     r"allocator|unique_ptr|shared_ptr(?:_base)?|std_function|std_thread|invoke|hashtable(?:_policy)?|ptr_traits)\.(?:h|tcc)$|"
     r"^(?:thread|future|functional|memory|mutex|vector|string|map|list|deque|algorithm|atomic|optional|variant|tuple)$"
 )
 """The C++ library, Rust's, and intrinsics: what is compiled from them is in the library that uses it."""
-_CPP_HEADER = re.compile(
+_CPP_HEADER = regex(
     r"/include/(?:[\w-]+/)?c\+\+/|(?:^|/)(?:\w+|(?:stl|std)_\w+\.h|(?:invoke|unique_ptr|shared_ptr\w*|basic_string)\.h)$"
 )
 """A header of the C++ library: no other source has a name without an ending."""
-_EVALUATES = re.compile(r"_?PyEval_EvalFrame(?:Default|Ex)?$")
+_EVALUATES = regex(r"_?PyEval_EvalFrame(?:Default|Ex)?$")
 _OF_THE_SYSTEM = {"abort", "allocator", "string", "interpreter"}
+_RESERVED = frozenset(
+    {*("abort", "raise", "malloc", "free", "calloc", "realloc", "__libc_free"), "memcpy", "memmove", "memset"}
+)
+"""No program may have functions of its own under these names (C17, 7.1.3): in an executable, without a source, they are
+those of the C library that a static program holds itself."""
+_LIBRARY = regex(r"\.(?:so|dll|pyd|dylib)\b", re.IGNORECASE)
 
 
 _WILD = frozenset("*?[")
@@ -100,12 +107,18 @@ def section_of(name: str, file: str) -> str | None:
     return next((section for section, names in _sections(file).items() if name in names), None)
 
 
+def _is_static(frame: Frame) -> bool:
+    """Code of an executable of which debug information knows no source."""
+    return frame.source is None and frame.module is not None and not _LIBRARY.search(file_name(frame.module))
+
+
 def noise(frame: Frame) -> str | None:
     """What kind of noise the frame is (a section of ``noise_frames.txt``), or None where it may be the culprit."""
     if frame.function is None:
         return None
-    section = _noise_of(bare_name(frame.function))
-    if section in _OF_THE_SYSTEM and not is_system(frame):
+    name = bare_name(frame.function)
+    section = _noise_of(name)
+    if section in _OF_THE_SYSTEM and not is_system(frame) and not (name in _RESERVED and _is_static(frame)):
         section = None
     if section is None and frame.source is not None and _CPP_HEADER.search(frame.source):
         section = "cpp-library"

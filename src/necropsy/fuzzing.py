@@ -5,17 +5,20 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 
+from necropsy.errors import OptionError
 from necropsy.fuzz.cluster import connected
 from necropsy.fuzz.configurations import SMALL_STACK, GuardWish
 from necropsy.fuzz.jobs import fuzzed_by_jobs
 from necropsy.fuzz.op_campaigns import BUDGET_S, TESTS, Interrupts, Options, Watch, campaigns, checked, loaded
-from necropsy.fuzz.opened_target import chosen
+from necropsy.fuzz.opened_target import RAW_OPS, chosen
 from necropsy.fuzz.recorded_calls import Recorded, recorded
 from necropsy.model import Document
+from necropsy.temporary_folders import TemporaryFolder
 
 __all__ = ["BUDGET_S", "TESTS", "Options", "fuzz", "fuzzed"]
 
@@ -35,6 +38,8 @@ def fuzz(
     corpus: str | os.PathLike[str] | None = None,
     jobs: int | None = None,
     ray: str | None = None,
+    sources: Sequence[str | os.PathLike[str]] = (),
+    slow: bool = False,
 ) -> Document:
     """Call an op or a function with many inputs, and diagnose each call that kills the process.
 
@@ -47,7 +52,9 @@ def fuzz(
     ``command``: a program that runs first, such as ``["python", "train.py"]``; the calls that it makes of the target
     are recorded, and the campaign begins with them. ``corpus``: a folder in which calls that showed something new are
     kept, for the next campaign to begin with. ``jobs``: how many processes run campaigns at the same time. ``ray``: the
-    address of a Ray cluster on which they run. Linux only.
+    address of a Ray cluster on which they run. ``sources``: C or C++ files of the target, which are built with
+    AddressSanitizer for part of the calls. ``slow``: a call that does not end in eight seconds is a finding, too. On
+    Windows only Python functions can be fuzzed.
 
     Returns the document: ``document.fuzz.findings`` has a diagnosis, the call and its test for each bug.
 
@@ -72,6 +79,8 @@ def fuzz(
             corpus=None if corpus is None else Path(corpus),
             jobs=jobs,
             ray=ray,
+            sources=tuple(map(Path, sources)),
+            slow=slow,
         ),
     )
     if interrupt is not None:
@@ -87,6 +96,14 @@ def fuzzed(
     Raises ``NecropsyError`` if the target cannot be loaded, or a test cannot be written.
     """
     options = checked(options)
+    if options.sources and target.startswith(RAW_OPS):
+        raise OptionError("--source goes with an op library or a Python function, not with TensorFlow's own ops")
+    if options.sources and options.builds is None:
+        builds = TemporaryFolder("necropsy-builds-")
+        try:
+            return fuzzed(target, replace(options, builds=builds.path), watch)
+        finally:
+            builds.close()
     if options.ray is not None:
         watch("connecting to the cluster")
         with connected(options.ray) as (slot, cpus):

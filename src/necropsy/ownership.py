@@ -14,19 +14,20 @@ import msgspec
 
 from necropsy.data import table
 from necropsy.frame_filter import file_name, is_interpreter, is_system
+from necropsy.lazy_re import regex
 from necropsy.model import Crash, Culprit, Fold, Frame, Module, Owner, Thread
 
-_INSTALLED = re.compile(r"[/\\](?:site|dist)-packages[/\\](?P<top>[^/\\]+)|[/\\](?P<egg>[^/\\]+)-\d[^/\\]*\.egg[/\\]")
-_STANDARD_LIBRARY = re.compile(
+_INSTALLED = regex(r"[/\\](?:site|dist)-packages[/\\](?P<top>[^/\\]+)|[/\\](?P<egg>[^/\\]+)-\d[^/\\]*\.egg[/\\]")
+_STANDARD_LIBRARY = regex(
     r"[/\\]lib(?:64|32)?[/\\]python\d\.\d+[/\\]|\\(?:Lib|DLLs)\\|[/\\]python\d+\.zip[/\\]",
     re.IGNORECASE,
 )
-_OF_THE_SYSTEM = re.compile(
+_OF_THE_SYSTEM = regex(
     r"(?:/usr)?(?:/local)?/(?:lib|lib32|lib64|libx32|libexec|bin|sbin|cuda[^/]*)/|/usr/share/|/System/|/Library/|/nix/store/|"
     r"[A-Za-z]:\\Windows\\",
     re.IGNORECASE,
 )
-_TYPED = re.compile(r"<(?:string|stdin|ipython-input[^>]*|console|unknown)>")
+_TYPED = regex(r"<(?:string|stdin|ipython-input[^>]*|console|unknown)>")
 """Code that came with ``python -c`` or from a prompt."""
 _GENERATED = "__autograph_generated_file"
 """TensorFlow's translation of the user's function."""

@@ -217,13 +217,24 @@ def faulting_operand(crash: Crash) -> MemoryOperand | None:
                 return operand
         return operands[0] if len(operands) == 1 else None
     # The kernel names no address: one that cannot exist is the one that it means.
-    wild = [operand for operand in operands if operand.address is not None and not is_canonical(operand.address)]
+    wild = [operand for operand in operands if operand.address is not None and not is_canonical(operand.address, crash)]
     return wild[0] if wild else (operands[0] if len(operands) == 1 else None)
 
 
-def is_canonical(address: int) -> bool:
-    """Bits 47 to 63 are equal, as x86-64 with four-level page tables demands of every address."""
+def is_canonical(address: int, crash: Crash | None = None) -> bool:
+    """Whether the processor takes it for an address at all, whatever lies there.
+
+    x86-64 with four-level page tables demands that bits 47 to 63 are equal. AArch64 (of ``crash``) ignores the highest
+    byte, and bits 48 to 55 tell the program's addresses from the kernel's.
+    """
+    if crash is not None and on_aarch64(crash):
+        return address >> 48 & 0xFF in {0, 0xFF}
     return address >> 47 in {0, 0x1FFFF}
+
+
+def on_aarch64(crash: Crash) -> bool:
+    """By the names of its registers."""
+    return "x0" in (crash.registers or {})
 
 
 def instruction_at_fault(crash: Crash) -> Found:
@@ -254,7 +265,9 @@ def jumped_to(crash: Crash) -> Address | None:
         return None
     if fault.address is not None and fault.code != "SI_KERNEL" and fault.address == counter:
         return counter
-    return counter if instruction is not None and instruction.text is None and not is_canonical(counter) else None
+    return (
+        counter if instruction is not None and instruction.text is None and not is_canonical(counter, crash) else None
+    )
 
 
 def left_for_nowhere(crash: Crash) -> str | None:
@@ -269,7 +282,7 @@ def left_for_nowhere(crash: Crash) -> str | None:
         return None  # the kernel sends the signals of limits and timers with the same code, wherever the program stands
     if not re.fullmatch(r"(?:bnd )?(?:ret|retf|retq|jmp|call)", instruction.mnemonic):
         return None
-    if any(operand.address is None or not is_canonical(operand.address) for operand in instruction.operands):
+    if any(operand.address is None or not is_canonical(operand.address, crash) for operand in instruction.operands):
         return None
     return instruction.text
 

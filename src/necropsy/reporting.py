@@ -15,8 +15,27 @@ from typing import TYPE_CHECKING, NamedTuple, ParamSpec
 
 if TYPE_CHECKING:
     from necropsy.model import Document, Report, RunRecord
+    from necropsy.profile.comparison import Conditions
 
 P = ParamSpec("P")
+
+
+class Verdict:
+    """Whether a condition of `--fail-on` was met: told by the reporter, read by the process that started it."""
+
+    def __init__(self) -> None:
+        import mmap
+
+        self._shared = mmap.mmap(-1, mmap.PAGESIZE)
+
+    def tell(self, *, failed: bool) -> None:
+        """Called in the reporter, which is a fork."""
+        self._shared[0] = 2 if failed else 1
+
+    @property
+    def failed(self) -> bool | None:
+        """None: the reporter did not get so far."""
+        return {1: False, 2: True}.get(self._shared[0])
 
 
 class ReportRequest(NamedTuple):
@@ -24,6 +43,7 @@ class ReportRequest(NamedTuple):
 
     command: tuple[str, ...]
     json_file: Path | None = None
+    html_file: Path | None = None
     form: str = "text"
     out: Path | None = None
     full: bool = False
@@ -31,11 +51,21 @@ class ReportRequest(NamedTuple):
     quiet: bool = False
     always: bool = False
     timeout: float | None = None
+    profile: bool = False
+    stack_top: int = 10
+    heap: Path | None = None
+    """Where memray's recordings are."""
+    compare: Document | None = None
+    conditions: Conditions | None = None
+    verdict: Verdict | None = None
 
     def absolute(self) -> ReportRequest:
         """The same from any working directory."""
         return self._replace(
-            json_file=_absolute(self.json_file), out=_absolute(self.out), output=_absolute(self.output)
+            json_file=_absolute(self.json_file),
+            html_file=_absolute(self.html_file),
+            out=_absolute(self.out),
+            output=_absolute(self.output),
         )
 
 
@@ -54,6 +84,28 @@ def report_end(request: ReportRequest, ended: RunRecord) -> None:
     """Report what has ended, if anybody wants to know of it."""
     if request.always or request.json_file or request.out or request.output or _has_news(ended):
         report(request, ended)
+    elif not request.quiet:
+        _warn_of_stacks(ended)
+
+
+def _warn_of_stacks(ended: RunRecord) -> None:
+    """One line where the main thread of a healthy process came close to the end of its stack."""
+    for process in ended.processes:
+        end = process.exit
+        near = next((one for one in process.limits or () if one.name == "RLIMIT_STACK" and one.used), None)
+        if near is None or near.used is None or end is None or end.kind != "exited":
+            continue
+        from necropsy.console import say
+        from necropsy.reports.terminal import one_line, size
+
+        left = size(max(near.limit - near.used, 0))
+        first, *words = process.command or ("the program",)
+        name = one_line((first.rpartition("/")[2], *words), 60)
+        say(
+            f"necropsy: {name} used all but {left} of its main thread's stack of {size(near.limit)}; "
+            "`necropsy profile` shows what filled it"
+        )
+        return
 
 
 def _has_news(ended: RunRecord) -> bool:
@@ -69,17 +121,28 @@ def report(request: ReportRequest, ended: RunRecord) -> None:
     from necropsy.reports import brief
     from necropsy.rules import crash_rules
 
+    if request.profile:
+        from necropsy.profile.documents import of_profile as of_run
+    if request.heap is not None:
+        from necropsy.profile import heap_recordings
+
+        ended = heap_recordings.joined(ended, request.heap)
     document = of_run(ended, request.command, crash_rules())
-    shown = document if request.always else news(document, timed_out=ended.timed_out)
+    if request.profile:
+        document = _judged(request, document)
+    whole = request.always and not request.profile
+    shown = document if whole else news(document, timed_out=ended.timed_out)
     written = _write(request, document, shown)
     if ended.timed_out and request.timeout is not None and not request.quiet:
         say(f"necropsy: the time limit of {request.timeout:g} s passed; the program was stopped")
     told = (bool(shown.reports) or request.always) and request.out is None and not request.quiet
     short = told and request.form == "text" and not request.full
     # A child that a test suite kills on purpose, and survives, is reported in one line.
-    children = brief.children(shown) if short and not request.always else None
-    if told and children is None:
+    children = brief.children(shown) if short and not whole else None
+    if told and children is None and (shown.reports or not request.profile):
         _print(request, shown, written, short=short)
+    if request.profile and not request.quiet:
+        _print_profile(request, shown)
     if not shown.reports:
         return
     kept = _NOT_KEPT
@@ -102,6 +165,19 @@ def report(request: ReportRequest, ended: RunRecord) -> None:
             _attempt("cannot write the summary for GitHub", github.tell, shown)
 
 
+def _judged(request: ReportRequest, document: Document) -> Document:
+    """With what became worse, and with the conditions that were met."""
+    from necropsy.profile import comparison
+
+    if request.compare is not None:
+        document = comparison.compared(document, request.compare)
+    if request.conditions is not None:
+        document = comparison.checked(document, request.conditions)
+        if request.verdict is not None:
+            request.verdict.tell(failed=bool(document.failed_checks))
+    return document
+
+
 def _print(request: ReportRequest, shown: Document, written: Path | None, *, short: bool) -> None:
     from necropsy.console import shape, write
     from necropsy.reports import brief, text
@@ -113,6 +189,14 @@ def _print(request: ReportRequest, shown: Document, written: Path | None, *, sho
         write(text.render(shown, color=color, width=width, json_file=written))
     else:
         write(_rendered(shown, request.form))
+
+
+def _print_profile(request: ReportRequest, shown: Document) -> None:
+    from necropsy.console import shape, write
+    from necropsy.reports import profile
+
+    color, width = shape()
+    write(profile.render(shown, color=color, width=width, top=request.stack_top))
 
 
 def _rendered(document: Document, form: str) -> str:
@@ -160,6 +244,9 @@ def _write(request: ReportRequest, document: Document, shown: Document) -> Path 
     if request.out is not None:
         whole = document if request.form == "json" else shown
         _attempt(f"cannot write {request.out}", _write_text, _rendered(whole, request.form), request.out)
+    if request.html_file is not None:
+        page = _rendered(shown, "html")
+        _attempt(f"cannot write {request.html_file}", _write_text, page, request.html_file)
     if path is not None and _attempt(f"cannot write {path}", write_json, document, path):
         # An open descriptor is nothing that one could look at later.
         kept = path if descriptor_of(path) is None else kept

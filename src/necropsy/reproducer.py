@@ -7,19 +7,20 @@ import keyword
 import math
 import re
 
+from necropsy.lazy_re import regex
 from necropsy.model import Argument, Call
 
 RAW_OPS = "tensorflow.raw_ops"
 _TENSORS = frozenset({"EagerTensor", "Tensor"})
-_OF_NUMPY = re.compile(r"(?:u?int|float|complex)\d{1,3}|bool")
-_OF_TENSORFLOW = re.compile(r"q?u?int\d{1,2}|float\d\d|complex\d{2,3}|bfloat16|bool|string")
-_NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
+_OF_NUMPY = regex(r"(?:u?int|float|complex)\d{1,3}|bool")
+_OF_TENSORFLOW = regex(r"q?u?int\d{1,2}|float\d\d|complex\d{2,3}|bfloat16|bool|string")
+_NUMBER = regex(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 _NOT_FINITE = {"nan", "inf", "-inf"}
-_LITERAL = re.compile(r"None|True|False|\[[-\d, ]*\]")
-_MODULE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
+_LITERAL = regex(r"None|True|False|\[[-\d, ]*\]")
+_MODULE = regex(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
 _POSITION = "argument "
-_INFERRED = re.compile(r"T\w*|SrcT")
-_ITEM = re.compile(r"(\w+)\[\d+\]")
+_INFERRED = regex(r"T\w*|SrcT")
+_ITEM = regex(r"(\w+)\[\d+\]")
 _NOT_PASSED = "_NoValueType"
 """The type of a default that says that nothing was passed."""
 _MANY = 1 << 27

@@ -1,4 +1,4 @@
-"""``necropsy.run``: a command under the supervisor of ``necropsy run``, from a program that goes on."""
+"""``necropsy.run`` and ``necropsy.profile``: a command under the supervisor, from a program that goes on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING, Literal, overload
 
 from necropsy import errors, supervised
 from necropsy.capture.run_options import LogMode
@@ -21,8 +21,12 @@ from necropsy.document import news
 from necropsy.errors import NecropsyError, NoInputError, OptionError
 from necropsy.model import Document, Exit
 
-__all__ = ["RunResult", "run"]
+if TYPE_CHECKING:
+    from necropsy.profile.own_process import Profiled
 
+__all__ = ["RunResult", "profile", "run"]
+
+_NOTHING = (None, False, None, None, None, False, None)
 _PATIENCE_S = 90.0
 """Seconds after the time limit in which the command is ended and reported on; then the supervisor is killed."""
 
@@ -112,31 +116,141 @@ def run(
         necropsy.errors.NecropsyError: it could not be started.
 
     """
-    words = _words(command)
-    if timeout is not None and not 0 < timeout < float("inf"):
-        raise OptionError(f"the timeout is a number of seconds above 0, not {timeout!r}")
     modes = ("auto", "pipe", "off") if sys.platform == "win32" else ("auto", "probe", "tap", "pty", "off")
     if log not in modes:
         raise OptionError(f"log is one of {', '.join(modes)} here, not {log!r}")
+    options = ["--log", log, *(["--python-locals"] if python_locals else []), *(["--guard"] if guard else [])]
+    result = _supervised(
+        "run",
+        command,
+        options,
+        timeout=timeout,
+        cwd=cwd,
+        env=env,
+        given=input,
+        reports=reports,
+        capture_output=capture_output,
+    )
+    if check:
+        result.check()
+    return result
+
+
+@overload
+def profile(
+    command: Sequence[str | os.PathLike[str]],
+    *,
+    interval: float = ...,
+    heap: Literal["off", "memray", "memray-native", "sample"] = ...,
+    timeout: float | None = ...,
+    check: bool = ...,
+    cwd: str | os.PathLike[str] | None = ...,
+    env: Mapping[str, str] | None = ...,
+    input: bytes | None = ...,
+    capture_output: bool = ...,
+    reports: str | os.PathLike[str] | None = ...,
+) -> RunResult: ...
+
+
+@overload
+def profile() -> Profiled: ...
+
+
+def profile(
+    command: Sequence[str | os.PathLike[str]] | None = None,
+    *,
+    interval: float = 0.1,
+    heap: Literal["off", "memray", "memray-native", "sample"] = "off",
+    timeout: float | None = None,
+    check: bool = False,
+    cwd: str | os.PathLike[str] | None = None,
+    env: Mapping[str, str] | None = None,
+    input: bytes | None = None,  # noqa: A002 - as subprocess.run has it
+    capture_output: bool = False,
+    reports: str | os.PathLike[str] | None = None,
+) -> RunResult | Profiled:
+    """Run a command as ``run`` does, and measure how close it comes to its limits (Linux).
+
+    ``document.processes`` has the stack peaks of each thread (``stacks``), the memory over time (``memory``), the most
+    of each resource (``peaks``) and the limits that are set (``limits``). ``document.findings`` are warnings of what
+    came close. ``interval``: seconds between two looks. ``heap``: with ``memray``,
+    ``memray-native`` or ``sample``, ``document.processes`` also says who allocated the memory of each Python process
+    (``heap``). The other parameters are those of ``run``.
+
+    Without a command: ``with necropsy.profile() as profiled:`` measures how deep the stacks of this process itself get
+    during the block, and its memory.
+
+    Raises:
+        necropsy.Crashed: with ``check``, the command died natively.
+        necropsy.errors.CommandNotFoundError: there is no such command.
+        necropsy.errors.NotExecutableError: the system does not run that file.
+        necropsy.errors.OptionError: an argument is not what it should be.
+        necropsy.errors.NoInputError: there is no folder ``cwd``.
+        necropsy.errors.NecropsyError: it could not be started, or the system is not Linux.
+
+    """
+    if sys.platform != "linux":
+        raise NecropsyError("necropsy.profile works on Linux only so far")
+    if command is None:
+        if (interval, heap, timeout, check, cwd, env, input, capture_output, reports) != (0.1, "off", *_NOTHING):
+            raise OptionError("without a command, necropsy.profile() takes no arguments: use it in a `with` statement")
+        from necropsy.profile.own_process import Profiled
+
+        return Profiled()
+    if not 0.01 <= interval < float("inf"):
+        raise OptionError(f"the interval is a number of seconds, 0.01 or more, not {interval!r}")
+    if heap not in {"off", "memray", "memray-native", "sample"}:
+        raise OptionError(f"heap is off, memray, memray-native or sample, not {heap!r}")
+    options = ["--interval", str(interval), "--heap", heap]
+    result = _supervised(
+        "profile",
+        command,
+        options,
+        timeout=timeout,
+        cwd=cwd,
+        env=env,
+        given=input,
+        reports=reports,
+        capture_output=capture_output,
+    )
+    if check:
+        result.check()
+    return result
+
+
+def _supervised(
+    verb: Literal["run", "profile"],
+    command: Sequence[str | os.PathLike[str]],
+    options: Sequence[str],
+    *,
+    timeout: float | None,
+    cwd: str | os.PathLike[str] | None,
+    env: Mapping[str, str] | None,
+    given: bytes | None,
+    reports: str | os.PathLike[str] | None,
+    capture_output: bool,
+) -> RunResult:
+    words = _words(command)
+    if timeout is not None and not 0 < timeout < float("inf"):
+        raise OptionError(f"the timeout is a number of seconds above 0, not {timeout!r}")
     # Where the supervisor has to be killed, the command goes with it.
     variables = {**(os.environ if env is None else env), "NECROPSY_TIED": "1"}
     if reports is not None:
         variables["NECROPSY_OUTPUT"] = str(Path(reports).absolute())
-    options = ["--log", log, *(["--timeout", str(timeout)] if timeout is not None else [])]
-    options += ["--python-locals"] if python_locals else []
-    options += ["--guard"] if guard else []
+    if timeout is not None:
+        options = [*options, "--timeout", str(timeout)]
     with tempfile.TemporaryDirectory(prefix="necropsy-") as name:
         folder = Path(name)
         failure = folder / "failure.json"
-        start = supervised.command(folder / "report.json", None, [*options, "--failure", str(failure)])
+        start = supervised.command(folder / "report.json", None, [*options, "--failure", str(failure)], verb=verb)
         if not start:
             raise NecropsyError("necropsy.run works on Linux and Windows only so far")
-        with _files(folder, input, capture_output=capture_output) as files:
+        with _files(folder, given, capture_output=capture_output) as files:
             code, killed = _wait([*start, *words], timeout, files, cwd, variables)
         document = supervised.document(folder / "report.json")
         if document is None:
             _raise_failure(failure)
-        result = RunResult(
+        return RunResult(
             command=words,
             returncode=code,
             document=document,
@@ -144,9 +258,6 @@ def run(
             stdout=(folder / "stdout").read_bytes() if capture_output else None,
             stderr=(folder / "stderr").read_bytes() if capture_output else None,
         )
-    if check:
-        result.check()
-    return result
 
 
 def _end_of(document: Document) -> Exit:

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import ctypes
 import os
-import resource
 import struct
 import sys
+
+if sys.platform != "win32":
+    import resource
 
 _CREATE, _ADD_RULE, _RESTRICT = 444, 445, 446
 _PATH_BENEATH = 1

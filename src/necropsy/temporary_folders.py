@@ -20,13 +20,14 @@ if sys.platform != "win32":
 class TemporaryFolder:
     """A folder of this process, ``path``, until it is closed. Its name begins with ``prefix``.
 
-    Those that were left behind with the same prefix are removed first. Under Windows they stay.
+    Those that were left behind with the same prefix are removed first. Under Windows they stay. ``lock``: the open
+    descriptor that says that it is in use; None where there are no locks.
     """
 
     def __init__(self, prefix: str) -> None:
         remove_abandoned(prefix)
         made = Path(tempfile.mkdtemp(prefix=f".{prefix}"))
-        self._lock = _locked(made)
+        self.lock = _locked(made)
         # Its name has the prefix only now, so that nobody finds it without its lock.
         self.path = made.with_name(made.name[1:])
         made.rename(self.path)
@@ -34,9 +35,9 @@ class TemporaryFolder:
     def close(self) -> None:
         """Remove it with all that is in it."""
         remove(self.path)
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        if self.lock is not None:
+            os.close(self.lock)
+            self.lock = None
 
 
 def remove_abandoned(prefix: str) -> None:

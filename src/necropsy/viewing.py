@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 
@@ -37,7 +38,8 @@ def place() -> Path:
 def rows(*, rule: str | None = None, since: datetime | None = None, grouped: bool = True) -> list[listing.ListingRow]:
     """The kept reports, newest first; a damaged one gets a row that says so. Raises ``NoInputError`` without a folder.
 
-    ``rule`` and ``since`` filter by verdict and time. ``grouped``: the newest report of each signature, with a count.
+    ``rule`` and ``since`` filter by time, and by verdict or a profile's finding. ``grouped``: the newest report of each
+    signature, with a count.
     """
     found = []
     for number, path in enumerate(store.kept(place()), start=1):
@@ -52,7 +54,8 @@ def rows(*, rule: str | None = None, since: datetime | None = None, grouped: boo
         row = listing.ListingRow(
             identity, store.short(identity), store.worker_of(path), document, problem, number=number
         )
-        if rule is None or row.rule == rule:
+        found_too = {one.rule for one in document.findings} if document is not None else set()
+        if rule is None or row.rule == rule or rule in found_too:
             found.append(row)
     return listing.grouped(found) if grouped else found
 
@@ -134,8 +137,8 @@ def save_core(path: Path, target: Path, pid: int | None) -> str:
 def opened(path: Path, images: Sequence[Path] = ()) -> Document:
     """The document of a kept report or JSON file, or what a core or minidump shows.
 
-    ``images``: folders with the programs and libraries of a minidump's machine. Raises ``NoInputError`` if the file is
-    missing or may not be read, and ``InputError`` if it is none of these.
+    ``images``: folders with the programs and libraries of the machine that it is from. Raises ``NoInputError`` if the
+    file is missing or may not be read, and ``InputError`` if it is none of these.
     """
     try:
         other = path.exists() and not path.is_file()
@@ -150,10 +153,14 @@ def opened(path: Path, images: Sequence[Path] = ()) -> Document:
             return msgspec.structs.replace(opened(dump, images), subject=_subject_of(dump, path))
     try:
         with path.open("rb") as file:
-            is_json = file.read(64).lstrip()[:1] == b"{"
+            head = file.read(64)
+            is_json = head.lstrip()[:1] == b"{"
+            file.seek(0)
             if is_json:
-                file.seek(0)
                 data = file.read(report_archive.LARGEST + 1)
+            elif head.startswith(_PACKED):
+                data = _packed_json(file, path)
+                is_json = bool(data)
     except OSError as error:
         raise NoInputError(f"cannot read {path}: {error.strerror or error}") from error
     if is_json and len(data) <= report_archive.LARGEST:
@@ -162,6 +169,18 @@ def opened(path: Path, images: Sequence[Path] = ()) -> Document:
         except UnreadableReportError as error:
             raise UnreadableReportError(f"{path} is {error}") from None
     return _diagnosed(path, images)
+
+
+def _packed_json(file: BinaryIO, path: Path) -> bytes:
+    """A report that was compressed afterwards; empty where something else is packed, or nothing that can be read."""
+    from necropsy.explanation import archives
+
+    try:
+        with archives.unpacked(file, str(path)) as packed:
+            data = packed.read(64)
+            return data + packed.read(report_archive.LARGEST) if data.lstrip()[:1] == b"{" else b""
+    except Exception:  # noqa: BLE001 - zlib's, lzma's and zstd's errors have no common root
+        return b""
 
 
 _DUMPS = (b"\x7fELF", b"MDMP")
@@ -224,7 +243,7 @@ def _diagnosed(path: Path, images: Sequence[Path]) -> Document:
             else "not a core file, minidump or necropsy report; `necropsy explain` reads logs"
         )
         raise InputError(f"{path} is {kind}")
-    crash = open_core.read(path)
+    crash = open_core.read(path, images=images)
     process = Process(pid=crash.pid, exit=crash.exit) if crash.pid is not None else None
     return of_crash(crash, Subject(kind="core", path=str(path)), crash_rules(), process)
 

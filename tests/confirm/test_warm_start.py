@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing
@@ -84,6 +85,25 @@ def test_a_run_that_takes_too_long_is_ended_and_the_next_one_is_made(tmp_path: P
         assert server.run([*words, "600"], files, 0.0)[0] is None
         assert server.run([*words, "0"], files, 60)[0] == 0
     assert not descendants(os.getpid())
+
+
+def test_a_request_to_end_that_comes_in_the_middle_of_a_fork_is_heard() -> None:
+    """Python calls functions at a fork, and drops what a signal handler raises in them."""
+    source = """
+import os, signal, sys, time
+from necropsy.confirm import subreaper
+
+def start(tie):
+    os.register_at_fork(after_in_parent=lambda: os.kill(os.getpid(), signal.SIGTERM))
+    pid = os.fork()
+    if not pid:
+        tie()
+        time.sleep(600)
+    return pid
+
+sys.exit(subreaper.keep(os.getppid(), start))
+"""
+    assert subprocess.run([sys.executable, "-c", source], timeout=60, check=False).returncode == 128 + signal.SIGTERM
 
 
 def test_too_many_words_are_for_a_start_from_nothing(tmp_path: Path) -> None:

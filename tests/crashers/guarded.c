@@ -24,6 +24,7 @@ __attribute__((noinline)) static char *make_buffer(size_t alignment, size_t size
 __attribute__((noinline)) static void fill_rows(volatile char *block, long from, long to) {
   for (long at = from; at < to; at++) block[at] = (char)at;
 }
+__attribute__((noinline)) static long last_number(volatile long *numbers, long size) { return numbers[size - 1]; }
 __attribute__((noinline)) static long sum_rows(volatile char *block, long from, long to) {
   long sum = 0;
   for (long at = from; at < to; at++) sum += block[at];
@@ -174,6 +175,7 @@ int main(int count, char **words) {
   else if (IS("after-far")) fill_rows(block, 128 + number, 129 + number);
   else if (IS("read-after")) return (int)sum_rows(block, 0, 129);
   else if (IS("before")) fill_rows(make_buffer(64, 4096), -1, 0);
+  else if (IS("read-long-before")) return (int)last_number((volatile long *)make_buffer(64, 4096), number);
   else if (IS("freed")) { release(block); fill_rows(block, 8, 9); }
   else if (IS("freed-twice")) { release(block); release(block); }
   else if (IS("filler")) { block = make_buffer(64, 100); fill_rows(block, 102, 104); release(block); }

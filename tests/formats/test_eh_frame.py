@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 
 import needs
 from necropsy.errors import InputError
-from necropsy.formats.eh_frame import KEPT_BY_CALLS, RETURN, CfiRow, UnwindTables
+from necropsy.formats.eh_frame import CfiRow, UnwindTables
 from necropsy.formats.elf import ElfFile
+from necropsy.formats.processors import X86_64
 from writers import elf
 
-NAMES = ("rax", "rdx", "rcx", "rbx", "rsi", "rdi", "rbp", "rsp", *(f"r{number}" for number in range(8, 16)), "ra")
+NAMES = (*X86_64.numbered[:-1], "ra")
 NUMBERS = {name: number for number, name in enumerate(NAMES)}
 """Of the x86-64 psABI."""
 CFA = re.compile(r"(r\w+)\+(\d+)")
@@ -58,7 +59,11 @@ def read_by_readelf(path: Path) -> Iterator[tuple[int, int, list[Said]]]:
 
 def is_simple(said: Said) -> bool:
     """Whether every register that matters is where it was, or lies at a number behind the CFA."""
-    kept = [said.registers.get(name, "u") for name, number in NUMBERS.items() if number in (*KEPT_BY_CALLS, RETURN)]
+    kept = [
+        said.registers.get(name, "u")
+        for name, number in NUMBERS.items()
+        if number in (*X86_64.kept_by_calls, X86_64.return_column)
+    ]
     if said.is_signal or said.registers.get("rsp", "u") not in "us":
         return False
     return CFA.fullmatch(said.cfa) is not None and all(re.match(r"u$|s$|c[+-]\d", one) for one in kept)
@@ -77,7 +82,7 @@ def agrees(row: CfiRow | None, said: Said) -> bool:
     wanted = {
         NUMBERS[name]: int(where[1:])
         for name, where in said.registers.items()
-        if NUMBERS.get(name) in (*KEPT_BY_CALLS, RETURN) and where[0] == "c"
+        if NUMBERS.get(name) in (*X86_64.kept_by_calls, X86_64.return_column) and where[0] == "c"
     }
     return dict(row.saved) == wanted
 
@@ -164,7 +169,7 @@ def test_any_instructions_are_read_or_refused(code: bytes) -> None:
     tables = library(code)
     for address in (0x1000, 0x1008, 0x103F):
         row = tables.row(address)
-        assert row is None or row.outermost or RETURN in dict(row.saved)
+        assert row is None or row.outermost or X86_64.return_column in dict(row.saved)
 
 
 WHOLE = elf.library(covered=[(0x1000, 16), (0x2000, 64)], instructions=PUSH_RBP)

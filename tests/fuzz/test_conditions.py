@@ -29,7 +29,7 @@ SHAPES = st.lists(st.integers(0, 3), max_size=3).map(tuple)
 @st.composite
 def tensors(draw: st.DrawFn) -> Tensor:
     one = boundaries.plain(draw(st.sampled_from(["int32", "int64", "float32"])), draw(SHAPES))
-    found = draw(st.sampled_from(list(boundaries.fills(one, [2, 3]))))
+    found = one.filled(draw(st.sampled_from(boundaries.fills(one, [2, 3]))))
     assume(found.kind != "random" and all(abs(item) < 1 << 20 for item in found.items))
     return found
 

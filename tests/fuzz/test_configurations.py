@@ -6,7 +6,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,11 @@ import needs
 from necropsy import fuzzing
 from necropsy.capture.linux.supervise import guard_preload
 from necropsy.errors import NecropsyError
+from necropsy.fuzz import findings, test_writer
+from necropsy.fuzz.campaign import Campaign
 from necropsy.fuzz.configurations import PLAIN, SMALL_BLOCKS, SMALL_STACK, Configuration, rotation, why_unguarded
-from necropsy.fuzz.engine import Ended, Engine
+from necropsy.fuzz.definitions import python_function
+from necropsy.fuzz.engine import Ended, Engine, Limits
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="workers are forked"),
@@ -26,6 +30,11 @@ pytestmark = [
 
 SOURCE = r"""
 #include <stdlib.h>
+#include <unistd.h>
+__attribute__((noinline)) int settle(long number) {
+    while (number > 1L << 40) usleep(10000);
+    return (int)number;
+}
 __attribute__((noinline)) int sum(const int *in, long from, long to) {
     int total = 0;
     for (long at = from; at < to; at++) total += in[at];
@@ -37,6 +46,12 @@ __attribute__((noinline)) int scratch(long bytes, long more) {
     free((void *)block);
     return 0;
 }
+__attribute__((noinline)) int unchecked(long megabytes) {
+    volatile char *block = malloc((megabytes > 0 && megabytes < 8000 ? megabytes : 1) << 20);
+    block[0] = 1;
+    free((void *)block);
+    return 0;
+}
 __attribute__((noinline)) int large(long bytes) {
     volatile char local[bytes + 1];
     for (long at = bytes; at >= 0; at -= 4096) local[at] = 1;
@@ -45,6 +60,7 @@ __attribute__((noinline)) int large(long bytes) {
 """
 BINDINGS = """
 import ctypes
+import os
 from pathlib import Path
 
 import numpy as np
@@ -62,8 +78,24 @@ def past_the_end(values: np.ndarray) -> int:
     return sum_of(values, 0, LIMIT)
 
 
+def far_in_a_worker(values: np.ndarray) -> int:
+    return sum_of(values, 0, 1 << 28 if "LD_PRELOAD" in os.environ else 1)
+
+
+def settle(number: int) -> int:
+    return native.settle(ctypes.c_long(number))
+
+
 def scratch(size: int, more: int) -> int:
     return native.scratch(ctypes.c_long(size), ctypes.c_long(more))
+
+
+def width(values: np.ndarray) -> int:
+    return values.shape[-1] if values.ndim else 0
+
+
+def unchecked(megabytes: int) -> int:
+    return native.unchecked(ctypes.c_long(megabytes))
 
 
 def large(size: int) -> int:
@@ -145,6 +177,22 @@ def test_a_stack_that_has_grown_is_small_again(functions: Functions) -> None:
     assert calls == ["accepted", "died", "accepted"]
 
 
+def test_a_worker_is_replaced_for_the_sake_of_arrays_only(file: Path) -> None:
+    """NumPy uses the memory of earlier arrays again, which would not be guarded; without arrays a worker goes on."""
+    starts = {}
+    for function, arguments in (("width", "values=np.zeros(2)"), ("settle", "number=1")):
+        wanted = {"module": str(file), "function": function, "folder": str(file.parent)}
+        engine = Engine(sys.executable, wanted, guard=True)
+        try:
+            for configuration in (PLAIN, END, BEGIN, PLAIN):
+                engine.use(configuration)
+                assert engine.run([("target", arguments)])[-1].kind == "accepted"
+            starts[function] = engine.starts
+        finally:
+            engine.close()
+    assert starts == {"width": 4, "settle": 1}
+
+
 def test_a_campaign_takes_turns() -> None:
     guarded = rotation(guard=True, stack=1 << 19, is_python=False)
     assert PLAIN in guarded
@@ -212,3 +260,93 @@ def test_a_finding_that_needs_a_small_stack(file: Path, tmp_path: Path, monkeypa
     assert "Needs a small stack" in done.stdout
     (finding,) = json.loads(Path("found.json").read_bytes())["fuzz"]["findings"]
     assert (finding["rule"], finding["needs"]) == ("stack-overflow-small-stack", ["stack-size"])
+
+
+@pytest.mark.slow
+def test_a_death_that_a_plain_process_survives_by_chance(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Plain workers die of it, the plain test does not, because other memory lies behind the buffer."""
+    monkeypatch.chdir(tmp_path)
+    options = fuzzing.Options(calls=60, budget_s=300, tests=Path("tests"), guard="on")
+    document, _ = fuzzing.fuzzed(f"{file}:far_in_a_worker", options)
+    assert document.fuzz is not None
+    assert [(one.needs, one.culprit and one.culprit.function) for one in document.fuzz.findings] == [
+        (("guard",), "sum")
+    ]
+    assert not [gap for gap in document.gaps if "not in plain Python" in gap.why]
+
+
+class Noting(Engine):
+    """Knows which calls it has made on a small stack."""
+
+    on_small_stack: set[tuple[str, str]]
+
+    def run(self, calls: Sequence[tuple[str, str]], *, fresh: bool = False, compare: bool = False) -> list[Ended]:
+        if self.configuration.stack is not None:
+            self.on_small_stack.update(calls)
+        return super().run(calls, fresh=fresh, compare=compare)
+
+
+def test_a_large_call_is_made_on_a_small_stack_too(file: Path) -> None:
+    engine = Noting(sys.executable, {"module": str(file), "function": "width", "folder": str(file.parent)})
+    engine.on_small_stack = set()
+    try:
+        op = python_function(engine.offered["function"])
+        configurations = rotation(guard=False, stack=SMALL_STACK, is_python=True)
+        campaign = Campaign(
+            engine, op, seed=0, deadline=time.monotonic() + 300, most_calls=1200, configurations=configurations
+        )
+        campaign.run()
+    finally:
+        engine.close()
+    large = [one.call for one in campaign.survivors if one.elements >= 1 << 16]
+    assert len(large) > 4
+    assert sum(call in engine.on_small_stack for call in large) > len(large) / 2
+
+
+@pytest.mark.slow
+def test_an_allocation_that_fails_in_a_worker_only(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process of a test may have all the memory of the machine, so it needs the worker's limit."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    options = fuzzing.Options(calls=400, budget_s=300, tests=Path("tests"), guard="off")
+    document, _ = fuzzing.fuzzed(f"{file}:unchecked", options)
+    assert document.fuzz is not None
+    (finding,) = document.fuzz.findings
+    assert (finding.rule, finding.needs, finding.reproduced.crashed) == ("null-dereference", ("memory-limit",), 5)
+    assert finding.culprit is not None
+    assert finding.culprit.function == "unchecked"
+    assert finding.test is not None
+    test = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", finding.test]
+    done = subprocess.run(test, capture_output=True, text=True, check=False)
+    assert "Failed: null-dereference: " in done.stdout
+
+
+@pytest.mark.slow
+def test_a_call_that_does_not_end(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(findings, "_IMPORTS_S", 4.0)
+    wanted = {"module": str(file), "function": "settle", "folder": str(file.parent)}
+    engine = Engine(sys.executable, wanted, Limits(seconds=1.0))
+    op = python_function(engine.offered["function"])
+    source = test_writer.Source(module=str(file), function="settle")
+    found = findings.Findings(engine, sys.executable, source, tmp_path)
+    try:
+        for slow in (False, True):
+            campaign = Campaign(engine, op, seed=0, deadline=time.monotonic() + 300, most_calls=8, slow=slow)
+            campaign.run()
+            assert campaign.tally.slow
+            assert bool(campaign.suspects) is slow
+        for suspect in campaign.suspects.values():
+            found.add(op, suspect)
+    finally:
+        engine.close()
+    assert not found.gaps
+    (finding,) = found.found
+    assert (finding.rule, finding.needs, finding.reproduced.crashed) == ("hang", (), 2)
+    test = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path / "test_settle.py")]
+    done = subprocess.run(test, capture_output=True, text=True, check=False)
+    assert "Failed: hang: the call did not end within 1 s" in done.stdout
+    (file.parent / "native.c").write_text(SOURCE.replace("number > 1L << 40", "0"))
+    subprocess.run(["gcc", "-O1", "-shared", "-fPIC", "-o", "native.so", "native.c"], cwd=file.parent, check=True)
+    assert subprocess.run(test, capture_output=True, check=False).returncode == 0

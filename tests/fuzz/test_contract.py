@@ -159,12 +159,19 @@ def test_results_that_are_the_same(one: object, other: object, same: bool) -> No
 )
 @pytest.mark.parametrize(
     "rule",
-    ["op-uninitialised-read", "op-nondeterministic", "data-race", "op-input-modified", "op-shape-function-wrong"],
+    [
+        "op-uninitialised-read",
+        "op-nondeterministic",
+        "data-race",
+        "op-input-modified",
+        "op-shape-function-wrong",
+        "op-gradient-wrong",
+    ],
 )
 def test_the_text_of_a_test(rule: str, source: writer.Source) -> None:
     recipe = Recipe("ops.Gather", {"rows": Tensor("int32", (1,), "same", (-1,))}, {"mode": "a"})
     place = Path("/somewhere/tests/test_gather.py")
-    text = contract_tests.text_of(rule, "Gather", recipe, headline="x", source=source, place=place, modified=["rows"])
+    text = contract_tests.text_of(rule, "Gather", recipe, headline="x", source=source, place=place, names=["rows"])
     tree = ast.parse(text)
     assert "test_gather" in [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
     assert f"{rule}: " in text
@@ -177,7 +184,7 @@ def test_a_refusal_passes(rule: str, tmp_path: Path) -> None:
     source = writer.Source(module="refusing", function="refuse")
     recipe = Recipe("target", {"rows": Tensor("int32", (1,))}, arrays=True)
     place = tmp_path / "test_refuse.py"
-    text = contract_tests.text_of(rule, "refuse", recipe, headline="x", source=source, place=place, modified=[])
+    text = contract_tests.text_of(rule, "refuse", recipe, headline="x", source=source, place=place, names=[])
     fake = "class tf:\n    class nest:\n        flatten = staticmethod(list)\n"  # what the test needs of it
     place.write_text(f"{fake}\n{text.split(chr(34) * 3)[2]}")
     (tmp_path / "refusing.py").write_text("def refuse(rows):\n    raise ValueError('no')\n")

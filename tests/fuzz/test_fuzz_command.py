@@ -16,8 +16,13 @@ from click.testing import CliRunner
 import json_schema
 import needs
 from necropsy import serialize
+from necropsy.capture.linux.supervise import guard_preload
 from necropsy.cli.commands import cli
 from necropsy.confirm.compiler import Builder
+from necropsy.confirm.subreaper import descendants
+from necropsy.fuzz.configurations import Configuration
+from necropsy.fuzz.engine import Engine
+from necropsy.fuzz.opened_target import OpenTarget
 
 SOURCE = Path(__file__).parent / "fuzzed_ops.cc"
 BROKEN = {"EverySecond": "op-shape-function-wrong", "Doubled": "op-input-modified", "Counted": "op-nondeterministic"}
@@ -67,6 +72,16 @@ class TestCampaign:
         assert targets["CheckedCorner"]["accepted"] > 0
         assert targets["CheckedCorner"]["executions"] >= 60
 
+    def test_a_worker_keeps_its_own_variables_and_has_a_limit(
+        self, fuzzed: Fuzzed, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+        with OpenTarget(str(fuzzed.folder / "ranks.so"), sys.executable, guard=False) as opened:
+            (server,) = descendants(os.getpid())
+            variables = Path(f"/proc/{server}/environ").read_bytes().split(b"\0")
+            assert {b"CUDA_VISIBLE_DEVICES=-1", b"TF_ENABLE_ONEDNN_OPTS=0"} <= set(variables)
+            assert (opened.engine.limits.data or 0) > 1 << 30
+
     @pytest.mark.parametrize("op", BROKEN)
     def test_a_promise_that_is_broken(self, fuzzed: Fuzzed, op: str) -> None:
         (finding,) = (one for one in fuzzed.document["fuzz"]["findings"] if one["call"]["target"] == op)
@@ -106,6 +121,25 @@ class TestCampaign:
         variables = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
         done = subprocess.run(words, cwd=fuzzed.folder, capture_output=True, env=variables, timeout=300, check=False)
         assert done.returncode == -6, done.stdout
+
+
+class TestInputs:
+    pytestmark = campaign_needs
+
+    @pytest.mark.skipif(not guard_preload.LIBRARY.exists(), reason="there is no guard: no compiler at installation")
+    def test_each_input_is_guarded(self) -> None:
+        """Of NumPy's small arrays, one in four is so aligned that a tensor would share its memory."""
+        behind = "(lambda x: __import__('ctypes').string_at(np.asarray(memoryview(x)).ctypes.data + 64, 64))"
+        engine = Engine(sys.executable, {"pattern": "Identity"}, guard=True)
+        try:
+            engine.use(Configuration(guard="end"))
+            ends = [
+                engine.run([(behind, f"x=tf.constant(np.full([{many}], 1.0, np.float32))")], fresh=True)[-1].kind
+                for many in range(1, 16)
+            ]
+        finally:
+            engine.close()
+        assert ends == ["died"] * 15
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="workers are forked")

@@ -90,7 +90,7 @@ if params.ndim <= 0 or (rows >= params.shape[0]).any(): raise ValueError("max(ro
     ],
 )
 def test_what_separates_the_calls(file: Path, function: str, condition: str, line: str) -> None:
-    one = learned(file, function, 80 if function == "depth" else 200)
+    one = learned(file, function, 80 if function == "depth" else 320)
     assert one is not None
     assert one.condition == condition
     assert one.check == line

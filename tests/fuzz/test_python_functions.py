@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -13,10 +15,15 @@ from pathlib import Path
 
 import pytest
 
+from forbidding import FORBID
 from necropsy import fuzzing
 from necropsy.errors import InputError, NecropsyError
+from necropsy.fuzz.campaign import Campaign
 from necropsy.fuzz.definitions import python_function
 from necropsy.fuzz.engine import Engine, Limits, RefusedTargetError
+from necropsy.fuzz.op_campaigns import Interrupts, Options, campaigns
+from necropsy.fuzz.opened_target import OpenTarget
+from necropsy.fuzz.recorded_calls import Recorded
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="workers are forked")
 
@@ -37,6 +44,10 @@ def length(text: bytes, at: int) -> int:
     if at > 1 << 31:
         raise ValueError(f"{at} is too large")
     return len(text)
+
+
+def between(number: int) -> int:
+    return libc.strlen(8) if 300_000 < number < 900_000 else number
 
 
 def total(values: np.ndarray, weight: float = 1.0) -> float:
@@ -106,6 +117,20 @@ def test_messages_and_results(engine: Engine) -> None:
     assert one.digest == other.digest != third.digest
 
 
+def test_numbers_that_no_table_has_are_drawn(file: Path) -> None:
+    """One parameter has few boundary values; the campaign goes on with others instead of ending."""
+    one = engine_of(file, "between")
+    try:
+        op = python_function(one.offered["function"])
+        campaign = Campaign(one, op, seed=0, deadline=time.monotonic() + 300, most_calls=1500)
+        campaign.run()
+    finally:
+        one.close()
+    assert campaign.tally.executions >= 1500
+    assert campaign.tally.deaths
+    assert len(campaign.suspects) == 1
+
+
 def test_limits(engine: Engine) -> None:
     engine.limit_seconds(0.5)
     assert engine.run([(code("while True: pass"), "")])[-1].kind == "slow"
@@ -128,6 +153,23 @@ def test_nothing_is_written_elsewhere(engine: Engine, tmp_path: Path) -> None:
 
     (end,) = engine.run([(code(f"open({str(tmp_path / 'x')!r}, 'w')"), "")])
     assert end.kind == ("refused" if sandbox.version() else "accepted")
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="numbers of system calls")
+def test_without_ptrace_it_knows_the_signal_and_says_so(file: Path, tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    words = [sys.executable, "-c", FORBID, "101", str(errno.EPERM), sys.executable]
+    python.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+    python.chmod(0o755)
+    with OpenTarget(f"{file}:length", str(python), guard=False) as opened:
+        kill = (code("import os; os.kill(os.getpid(), 11)"), "")
+        (end,) = opened.engine.run([kill])
+        assert end.death is not None
+        assert (end.kind, end.death.signal) == ("died", "SIGSEGV")
+        options = Options(calls=10, guard="off", tests=tmp_path / "tests")
+        with Interrupts() as interrupts:
+            document, _ = campaigns(opened, opened.ops, options, interrupts, lambda _text: None, first=Recorded())
+    assert [gap.part for gap in document.gaps if gap.part == "ptrace"] == ["ptrace"]
 
 
 def test_a_fork_server_that_is_gone(file: Path) -> None:
@@ -211,3 +253,31 @@ def test_a_campaign(file: Path, tmp_path: Path) -> None:
     assert subprocess.run(test, cwd=tmp_path, capture_output=True, check=False).returncode == -signal.SIGSEGV
     file.write_text(BINDINGS.replace("return libc.strlen(at)", "return 0"))
     assert subprocess.run(test, cwd=tmp_path, capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_a_full_disk_costs_one_of_the_outputs_only(file: Path, tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "necropsy", "fuzz", f"{file}:total", "--calls", "20", "--json"]
+    done = subprocess.run([*words, "/dev/full"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 125
+    assert "40 accepted" in done.stdout
+    assert "necropsy: cannot write /dev/full: No space left on device" in done.stderr
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [*words, "f.json"], cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert done.returncode == 125
+    assert "necropsy: cannot write to stdout: No space left on device" in done.stderr
+    assert json.loads((tmp_path / "f.json").read_bytes())["fuzz"]["executions"] == 40
+
+
+def test_a_closed_pipe(file: Path, tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "necropsy", "fuzz", f"{file}:total", "--calls", "20", "--json", "f.json"]
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run(words, cwd=tmp_path, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+    finally:
+        os.close(writing)
+    assert done.stderr == ""
+    assert json.loads((tmp_path / "f.json").read_bytes())["fuzz"]["executions"] == 40

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from random import Random
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from necropsy.fuzz import boundaries
+from necropsy.fuzz import boundaries, random_values
 from necropsy.fuzz.definitions import OpDefinition, definition
 from necropsy.fuzz.described_calls import described
 from necropsy.fuzz.generator import Generator, Seen
@@ -48,7 +49,10 @@ def tensors(draw: st.DrawFn) -> Tensor:
     dtype = draw(st.sampled_from([*NUMERIC, "bool", "string"]))
     shape = tuple(draw(st.lists(st.integers(0, 5), max_size=4)))
     one = boundaries.plain(dtype, shape)
-    return draw(st.sampled_from(list(boundaries.fills(one, [2, 3, -4], ["word"]))))
+    numbers, words = [2, 3, -4], ["word"]
+    if draw(st.booleans()):
+        return one.filled(random_values.fill(Random(draw(st.integers(0, 1 << 32))), one, numbers, words))
+    return one.filled(draw(st.sampled_from(boundaries.fills(one, numbers, words))))
 
 
 @given(tensors())
@@ -133,3 +137,18 @@ def test_each_proposal_is_legal() -> None:
 )
 def test_attributes(value: Any, text: str) -> None:
     assert literal(value) == text
+
+
+@given(st.lists(st.integers(-(1 << 63), (1 << 63) - 1), max_size=300))
+def test_constants_that_an_op_compares_with_are_tried_first(constants: list[int]) -> None:
+    seen = Seen()
+    seen.compare(constants)
+    assert len(seen.compared) <= 96
+    generator = Generator(definition(GATHER), 0, seen)
+    base = next(generator.proposals()).recipe
+    near = [one for one in seen.compared if -(1 << 31) <= one < 1 << 31]
+    made = list(itertools.islice(generator.around(base), 2000))
+    tried = {one.items[0] for each in made for one in [each.recipe.inputs["indices"]] if isinstance(one, Tensor)}
+    assert set(near) <= tried
+    sizes = {size for each in made for one in each.recipe.tensors() for size in one.shape}
+    assert {one for one in seen.sizes if one <= 1000} <= sizes

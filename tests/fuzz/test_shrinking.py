@@ -62,6 +62,21 @@ def test_a_length() -> None:
     assert tensor(with_margin(after), "text").items[0] == ("(", 118)
 
 
+@pytest.mark.parametrize(
+    ("value", "doubled"),
+    [(52_196, 104_392), (12, 12), ("(" * 100, "(" * 200), ("word", "word")],
+    ids=["depth", "small", "text", "short"],
+)
+def test_what_fills_a_stack_has_a_margin(value: object, doubled: object) -> None:
+    """Whether a recursion fits depends on the machine: an attribute that may be its depth is doubled as well."""
+    recipe = Recipe("target", {}, {"depth": value})
+    assert with_margin(recipe).attributes == {"depth": doubled}
+    long = Recipe("target", {}, {"text": {"bytes": "(", "times": 1000}})
+    assert with_margin(long).attributes == {"text": {"bytes": "(", "times": 2000}}
+    wide = call(Tensor("float32", (5000,)), depth=3)
+    assert tensor(with_margin(wide), "x").shape == (10_000,)
+
+
 def test_a_value() -> None:
     after, _ = shrunk(
         call(Tensor("float32", (3,), "cycle", (1.0, 2.0, -7.0))), lambda one: min(tensor(one, "x").items) < 0

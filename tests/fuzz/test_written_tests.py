@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 
 from necropsy.errors import NecropsyError
+from necropsy.fuzz import sanitizer_tests
 from necropsy.fuzz import test_writer as writer
 from necropsy.fuzz.configurations import PLAIN, Configuration
 from necropsy.fuzz.recipes import Recipe, Tensor
+from necropsy.fuzz.sanitized_build import SanitizedBuild
+from necropsy.fuzz.target.functions import VARIABLE
 
 RECIPE = Recipe("ops.GatherRows", {"rows": Tensor("int32", (1,), "same", (-1,))}, {"mode": "a'b"})
 
@@ -51,7 +54,7 @@ def test_what_it_imports_and_where_its_lines_are() -> None:
         assert imported <= {"os", "sys", "runpy", "importlib", "numpy", "tensorflow"}
         assert [node.name for node in tree.body if isinstance(node, ast.FunctionDef)] == ["test_gather_rows"]
     assert "range(30)" in text("x", repeated=30)
-    assert writer.VARIABLE in plain
+    assert VARIABLE in plain
     assert "'../../elsewhere/my_op.so'" in plain
     assert "tf.raw_ops" in text("x", source=SOURCES[1])
 
@@ -79,6 +82,35 @@ def test_a_call_that_survives_plainly_has_a_process_of_its_own(
     ]
     at_the_top = {alias.name for node in tree.body if isinstance(node, ast.Import) for alias in node.names}
     assert not at_the_top & {"numpy", "tensorflow", "pytest"}, "the test's own process needs none of them"
+
+
+@pytest.mark.parametrize("source", [LIBRARY, *SOURCES[2:]])
+@pytest.mark.parametrize(("names", "compiler"), [(("my op.cc", "more.cc"), "g++"), (("op.c",), "gcc")])
+def test_a_sanitized_call_is_built_from_its_source(
+    source: writer.Source, names: tuple[str, ...], compiler: str
+) -> None:
+    build = SanitizedBuild(Path("/builds/my_op.so"), tuple(Path("/elsewhere", name) for name in names), "/libasan.so")
+
+    def text(headline: str, rule: str) -> str:
+        place = Path("/somewhere/tests/test_gather_rows.py")
+        return sanitizer_tests.text_of(
+            "GatherRows", RECIPE, headline=headline, rule=rule, source=source, place=place, build=build
+        )
+
+    plain, odd = text("x", "stack-smash"), text('"""' * 99, "a report")
+    assert len(plain.splitlines()) == len(odd.splitlines())
+    tree = ast.parse(odd)
+    assert [node.name for node in tree.body if isinstance(node, ast.FunctionDef)] == [
+        "call_gather_rows",
+        "test_gather_rows",
+    ]
+    at_the_top = {alias.name for node in tree.body if isinstance(node, ast.Import) for alias in node.names}
+    assert at_the_top <= {"os", "shutil", "subprocess", "sys", "tempfile", "runpy", "importlib"}
+    assert f'shutil.which("{compiler}")' in plain
+    assert repr([f"../../elsewhere/{name}" for name in names]) in plain
+    assert 'pytest.fail(f"stack-smash: {reports[0]}")' in plain
+    assert ("get_compile_flags" in plain) == (source is LIBRARY)
+    assert "/libasan.so" not in plain, "another machine has it elsewhere"
 
 
 def test_each_call_has_its_file(tmp_path: Path) -> None:

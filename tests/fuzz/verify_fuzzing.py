@@ -1,6 +1,6 @@
 """Fuzzes the annotated ops of tests/audit/corpus, bad and good, and prints what was found; by hand, for it takes hours.
 
-    python tests/fuzz/verify_fuzzing.py [--bad SECONDS] [--good SECONDS] [--build FOLDER] [NAME...]
+    python tests/fuzz/verify_fuzzing.py [--bad SECONDS] [--good SECONDS] [--build FOLDER] [--source] [NAME...]
 
 needs g++ and TensorFlow. A bad op whose comments say that it dies by a signal should have a finding, and a good op none.
 Each test that a finding wrote is run on the correct twin as well, where it must pass. The exit code is 1 if a good op has
@@ -33,6 +33,7 @@ def main() -> int:
     parser.add_argument("--bad", type=float, default=30.0, help="seconds for each bad op")
     parser.add_argument("--good", type=float, default=60.0, help="seconds for each good op")
     parser.add_argument("--build", type=Path, default=Path(tempfile.gettempdir()) / "fuzzed_corpus")
+    parser.add_argument("--source", action="store_true", help="with a campaign on the build with AddressSanitizer")
     parser.add_argument("names", nargs="*", metavar="NAME", help="only files whose name has one of these in it")
     arguments = parser.parse_args()
     chosen = [op for op in ops() if not arguments.names or any(name in str(op.path) for name in arguments.names)]
@@ -44,7 +45,7 @@ def main() -> int:
             print(f"{op.path.parent.name}/{op.path.name}: not built", flush=True)
             continue
         with tempfile.TemporaryDirectory() as folder:
-            document = fuzzed(library, budget, Path(folder))
+            document = fuzzed(library, budget, Path(folder), op.path if arguments.source else None)
             told = ["no document"] if document is None else list(rows(document))
             failed = failing_on_twin(op, document, arguments.build, Path(folder)) if document is not None else []
         findings = document["fuzz"]["findings"] if document is not None else []
@@ -67,8 +68,9 @@ def built(source: Path, place: Path) -> Path | None:
         return None
 
 
-def fuzzed(library: Path, budget: float, folder: Path) -> dict[str, Any] | None:
+def fuzzed(library: Path, budget: float, folder: Path, source: Path | None) -> dict[str, Any] | None:
     words = ["necropsy", "fuzz", "--budget", str(budget), "--json", "found.json", str(library)]
+    words += ["--source", str(source)] if source is not None else []
     subprocess.run([sys.executable, "-m", *words], cwd=folder, capture_output=True, check=False)
     file = folder / "found.json"
     document: dict[str, Any] | None = json.loads(file.read_bytes()) if file.exists() else None
@@ -82,7 +84,7 @@ def rows(document: dict[str, Any]) -> list[str]:
     ]
     told += [
         f"{one['rule']} at call {one['first']['execution']}, {one['elements']} elements, "
-        f"{one['reproduced']['crashed']} of {one['reproduced']['runs']}"
+        f"{one['reproduced']['crashed']} of {one['reproduced']['runs']}, needs {', '.join(one['needs']) or 'nothing'}"
         for one in document["fuzz"]["findings"]
     ]
     return [*told, *(f"{one['rule']}: {one['reason']}" for one in document["not_tried"])] + [
@@ -99,7 +101,7 @@ def failing_on_twin(op: AnnotatedOp, document: dict[str, Any], place: Path, fold
     library = built(twin, place)
     if library is None:
         return []
-    variables = {**os.environ, "NECROPSY_FUZZ_LIBRARY": str(library)}
+    variables = {**os.environ, "NECROPSY_FUZZ_LIBRARY": str(library), "NECROPSY_FUZZ_SOURCE": str(twin)}
     failed = []
     for test in tests:
         words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test]

@@ -39,13 +39,14 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, 
 
 
 @pytest.fixture(scope="module")
-def kernel(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kernel]:
-    with (tmp_path_factory.mktemp("stderr") / "stderr").open("wb") as stderr, started("watched", stderr=stderr) as one:
+def server_stderr(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("stderr") / "stderr"
+
+
+@pytest.fixture(scope="module")
+def kernel(environment: dict[str, str], server_stderr: Path) -> Iterator[Kernel]:
+    with server_stderr.open("wb") as stderr, started("watched", stderr=stderr) as one:
         yield one
-
-
-def server_stderr(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return (tmp_path_factory.getbasetemp() / "stderr0" / "stderr").read_text()
 
 
 def dead_cells_output(kernel: Kernel, code: str) -> str:
@@ -76,9 +77,7 @@ def test_it_is_the_process_that_jupyter_started(kernel: Kernel) -> None:
     assert "nothing" not in kernel.run("1").stdout
 
 
-def test_the_report_is_below_the_dead_cell_and_nowhere_else(
-    kernel: Kernel, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_the_report_is_below_the_dead_cell_and_nowhere_else(kernel: Kernel, server_stderr: Path) -> None:
     count = kernel.run("import ctypes\ndef boom(pointer):\n    return ctypes.string_at(pointer)").number + 1
     text = dead_cells_output(kernel, "x = 1\nboom(0)")
     assert text.startswith(f"The kernel died while In [{count}] ran.\n  In [{count}], line 2")
@@ -86,7 +85,7 @@ def test_the_report_is_below_the_dead_cell_and_nowhere_else(
     assert "null-dereference" in text
     assert "ipykernel_" not in text
     wait_for_death(kernel)
-    assert text in server_stderr(tmp_path_factory)
+    assert text in server_stderr.read_text()
     restart(kernel)
     assert kernel.run("1").shown == ["1"]
     again = kernel.run("%load_ext necropsy\n%necropsy")

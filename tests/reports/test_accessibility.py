@@ -9,9 +9,11 @@ from typing import Any
 import msgspec
 import pytest
 from html_page import Page
+from profile_examples import TRAINING
 from report_examples import RECURSION, UNKNOWN, document, with_lock_circle, with_many_threads
 
 import browser
+import triage_documents
 from necropsy.model import Diagnosis, Document, Evidence, Fix, NotTried, Report, Subject
 from necropsy.reports import listing, rendered
 from necropsy.rules import page as rule_page
@@ -57,9 +59,14 @@ PAGES = {
     "100-workers": _html(document(RECURSION, *WORKERS, UNKNOWN)),
     "healthy": _html(document()),
     "doctor": _html(DOCTOR),
+    "profile": _html(TRAINING),
+    "triage": rendered(triage_documents.document(3, 40), "html"),
     "list": listing.as_html(ROWS),
     "empty-list": listing.as_html([]),
 }
+
+
+MORE_PAGES = {"some-bugs": _html(triage_documents.document()), "many-bugs": _html(triage_documents.document(60, 900))}
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +88,7 @@ def shown(chromium: Any, tmp_path: Path) -> Iterator[Any]:
 
     def show(name: str) -> Any:
         path = tmp_path / f"{name}.html"
-        path.write_text(PAGES[name], encoding="utf-8")
+        path.write_text((PAGES | MORE_PAGES)[name], encoding="utf-8")
         page.goto(path.as_uri())
         return page
 
@@ -145,3 +152,40 @@ def test_the_keyboard_gets_past_the_head_of_the_page_and_shows_where_it_is(shown
     page.keyboard.press("Enter")
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.closest('main') !== null")
+
+
+# ---------------------------------------------------------------- the page of a triage
+
+
+def _titles(page: Any) -> list[str]:
+    return [one for one in page.locator(".bug:visible b").all_text_contents() if one]
+
+
+def test_bugs_are_filtered_without_a_server(shown: Any) -> None:
+    page = shown("some-bugs")
+    assert len(_titles(page)) == 12
+    page.fill("#f-text", "EVICT data.py")
+    assert _titles(page) == ["evict calls itself without end, called from data.py:11 batches()"]
+    assert page.text_content("#f-said") == "1 of 12 bugs, 42 deaths"
+    assert page.evaluate("document.querySelectorAll('.treemap .kept').length") == 1, "the pictures show only that one"
+    page.click("text=Reset")
+    page.wait_for_function("document.querySelectorAll('.bug:not([hidden])').length === 12")
+    page.select_option("#f-status", "regression")
+    assert [one.partition(" failed")[0] for one in _titles(page)] == ["CHECK"]
+    page.select_option("#f-status", "")
+    page.select_option("#f-host", label=triage_documents.BAD_HOST)
+    assert 0 < len(_titles(page)) < 12
+    page.select_option("#f-host", "")
+    page.select_option("#f-order", "first")
+    page.wait_for_function("document.querySelector('.bug b').textContent.includes('score() (train.py:17)')")
+
+
+def test_a_link_to_a_bug_opens_it_although_the_list_is_long(shown: Any) -> None:
+    page = shown("many-bugs")
+    assert page.evaluate("document.querySelectorAll('.bug:not([hidden])').length") == 25
+    page.evaluate("location.hash = '#bug60'")
+    page.wait_for_function("document.getElementById('bug60').open && !document.getElementById('bug60').hidden")
+    page.click("text=Show all 60 bugs")
+    assert page.evaluate("document.querySelectorAll('.bug:not([hidden])').length") == 60
+    page.click("svg.heat rect[data-bug=bug5] >> nth=0")
+    assert page.evaluate("document.getElementById('bug5').open"), "a cell leads to its bug"

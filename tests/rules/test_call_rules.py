@@ -48,5 +48,5 @@ def test_page_has_all_headings(rule: Rule[CallComparison]) -> None:
 
 
 def test_the_names_are_those_of_the_contract() -> None:
-    names = ["uninitialised-read", "nondeterministic", "input-modified", "shape-function-wrong"]
+    names = ["uninitialised-read", "nondeterministic", "input-modified", "shape-function-wrong", "gradient-wrong"]
     assert {rule.name for rule in RULES} >= {"data-race", *(f"op-{name}" for name in names)}

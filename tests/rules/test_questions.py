@@ -41,6 +41,7 @@ def test_bare_name(function: str, name: str) -> None:
         ("abort", "libc.so.6", "abort"),
         ("raise", "/usr/lib/x86_64-linux-gnu/libc.so.6", "abort"),
         ("raise", "op.so", None),
+        ("raise", "/opt/app/static-program", "abort"),
         ("strides_of", "op.so", None),
         ("strlen", "libc.so.6", "string"),
         ("__memmove_avx_unaligned_erms", "libc.so.6", "string"),

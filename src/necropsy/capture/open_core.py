@@ -10,7 +10,7 @@ import mmap
 import os
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -91,13 +91,16 @@ def _candidates(folder: Path) -> Iterator[Path]:
             yield from place.glob(pattern)
 
 
-def read(path: Path, *, budget_s: float = 20.0) -> Crash:
-    """The crash in a core; what it lacks is a gap. Raises NoInputError or, where it is not a core, InputError."""
+def read(path: Path, *, images: Sequence[Path] = (), budget_s: float = 20.0) -> Crash:
+    """The crash in a core; what it lacks is a gap. Raises NoInputError or, where it is not a core, InputError.
+
+    ``images``: folders with the programs and libraries of its machine; those beside the core are found without it.
+    """
     with _open(path) as file, _plain(file, path) as plain:
         core, data = _parsed(plain, path)
         if not core.threads:
             raise InputError(f"{path.name}: a core without any thread" + (", it was cut off" if core.missing else ""))
-        target = CoreTarget(core, data, path.stat().st_mtime)
+        target = CoreTarget(core, data, path.stat().st_mtime, (*images, path.parent))
         return _as_seen(crash_builder.read(_death(core, target, budget_s), target))
 
 

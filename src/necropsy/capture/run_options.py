@@ -23,7 +23,10 @@ class RunOptions:
 
     ``timeout_s``: after this time SIGTERM, five seconds later SIGKILL, to the command only (as ``timeout
     --foreground``); the run then ends with 124. ``log``: how the end of stderr is read, see ``stderr.py``. ``always``:
-    the peak of every thread's stack after healthy runs too. ``budget_s``: seconds for reading one dead process.
+    the peak of every thread's stack after healthy runs too. ``profile_s``: with ``always``, that of threads that end
+    before, too; all are looked at each time that so many seconds have passed. ``heap_sample``: with ``profile_s``, what
+    was running while memory grew. ``budget_s``: seconds for reading one
+    dead process. ``report_s``: how long the end of the command may be held back by its report, as long as that gets on.
     ``keep``: file descriptors that ``on_end`` writes to; of the others it has stderr alone, stdin and stdout are
     /dev/null. ``core``: what to keep of a dead process's memory: ``off``, ``small`` (see ``small_core.py``), ``full``
     (all that it could write). ``loading``: gets ready what ``on_end`` will need, piece by piece, while the command
@@ -39,7 +42,10 @@ class RunOptions:
     log: str = "auto"
     python_locals: bool = False
     always: bool = False
+    profile_s: float | None = None
+    heap_sample: bool = False
     budget_s: float = 20.0
+    report_s: float = 60.0
     keep: tuple[int, ...] = ()
     core: str = "off"
     tied: bool = False

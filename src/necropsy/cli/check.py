@@ -13,14 +13,13 @@ import click
 
 from necropsy.cli.brevity import BriefCommand
 from necropsy.cli.numbers import Bytes, Whole
-from necropsy.cli.output import COLOR, FILE, ProgressLine, deliver
+from necropsy.cli.output import COLOR, FILE, ProgressLine, also_as_json, deliver
 from necropsy.cli.suggestions import near
 from necropsy.console import SLOW_S
 from necropsy.reports import FORMATS, formats
 
 if TYPE_CHECKING:
     from necropsy.checking import Asked
-    from necropsy.model import Document
 
 
 @click.command(
@@ -124,12 +123,11 @@ def check(  # noqa: PLR0917 - click passes them by name
         document = checked(asked, watch if line.wanted else None, line.show if line.wanted else None)
     finally:
         line.wipe()
-    if not diff:
-        deliver(lambda color, width: rendered(document, form, color=color, width=width, pages=page), out)
-    if sarif_file is not None:
-        deliver(lambda _color, _width: rendered(document, "sarif", pages=page), sarif_file)
-    if json_file is not None:
-        _write(document, json_file)
+    with also_as_json(document, json_file):
+        if not diff:
+            deliver(lambda color, width: rendered(document, form, color=color, width=width, pages=page), out)
+        if sarif_file is not None:
+            deliver(lambda _color, _width: rendered(document, "sarif", pages=page), sarif_file)
     absent = missing(asked)
     if absent:
         raise NoInputError(f"there is no file {absent[0]}; the other paths were checked")
@@ -190,13 +188,3 @@ def _rules(text: str | None) -> frozenset[str]:
                 f"there is no rule {one!r} on custom ops{near(one, names)}; there are {', '.join(names)}"
             )
     return frozenset(wanted)
-
-
-def _write(document: Document, json_file: Path) -> None:
-    from necropsy.errors import NecropsyError
-    from necropsy.reporting import write_json
-
-    try:
-        write_json(document, json_file)
-    except OSError as error:
-        raise NecropsyError(f"cannot write {json_file}: {error.strerror or error}") from error

@@ -5,7 +5,23 @@ from __future__ import annotations
 import click
 
 from necropsy import __version__
-from necropsy.cli import check, completion, confirm, doctor, enable, explain, fuzz, jupyter, kept, reduce, reports, run
+from necropsy.cli import (
+    check,
+    completion,
+    confirm,
+    doctor,
+    enable,
+    explain,
+    fuzz,
+    jupyter,
+    kept,
+    profile,
+    reduce,
+    reports,
+    run,
+    send,
+    triage,
+)
 from necropsy.console import write
 
 
@@ -31,17 +47,20 @@ def cli(ctx: click.Context) -> None:
 
 for _command in (
     run.run,
+    profile.profile,
     confirm.confirm,
     reduce.reduce,
     kept.list_,
     reports.show,
     reports.open_,
     reports.attach,
+    send.send,
     enable.enable,
     explain.explain,
     doctor.doctor,
     check.check,
     fuzz.fuzz,
+    triage.triage,
     jupyter.jupyter,
     kept.rules,
     kept.prune,

@@ -54,9 +54,12 @@ def file_or_report(ctx: click.Context, param: click.Parameter, incomplete: str) 
 
 def rule_names(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The names of rules, with their titles."""
-    from necropsy.rules import crash_rules
+    from necropsy.rules import crash_rules, profile_rules
 
-    return [CompletionItem(rule.name, help=rule.title) for rule in crash_rules() if rule.name.startswith(incomplete)]
+    known = sorted(
+        [(rule.name, rule.title) for rule in crash_rules()] + [(rule.name, rule.title) for rule in profile_rules()]
+    )
+    return [CompletionItem(name, help=title) for name, title in known if name.startswith(incomplete)]
 
 
 def file_or_rule(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -173,7 +173,7 @@ def proved(
     """Run the experiments, show the result on stderr or in ``out``, and keep it; False if nothing was run."""
     from necropsy import proving
 
-    found = proving.confirmed(document, wanted, _ask, _progress())
+    found = proving.confirmed(document, wanted, _ask, progress())
     if found is None:
         return False
     write("\r\x1b[K" if os.isatty(2) else "")
@@ -235,7 +235,8 @@ def _ask(intention: str) -> bool:
     return click.confirm("Run it?", default=False, err=True)
 
 
-def _progress() -> Callable[[str], None]:
+def progress() -> Callable[[str], None]:
+    """Where to show how far something is: one line that is written over, on a terminal."""
     if not os.isatty(2) or os.environ.get("CI") or os.environ.get("NO_COLOR"):
         return lambda _text: None
     from necropsy.reports.terminal import clean

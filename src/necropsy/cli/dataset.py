@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from necropsy.cli.numbers import Seconds, Whole
-from necropsy.cli.output import ProgressLine, deliver
+from necropsy.cli.output import ProgressLine, also_as_json, deliver
 from necropsy.console import SLOW_S
-from necropsy.errors import NecropsyError
 
 if TYPE_CHECKING:
     from necropsy.dataset.journal import Progress
@@ -75,14 +74,8 @@ def check(
         )
     finally:
         bar.wipe()
-    deliver(lambda color, width: rendered(document, form, color=color, width=width, pages=page), out)
-    if json_file is not None:
-        from necropsy.reporting import write_json
-
-        try:
-            write_json(document, json_file)
-        except OSError as error:
-            raise NecropsyError(f"cannot write {json_file}: {error.strerror or error}") from error
+    with also_as_json(document, json_file):
+        deliver(lambda color, width: rendered(document, form, color=color, width=width, pages=page), out)
     return int(any(one.severity != "note" for one in document.findings))
 
 

@@ -6,19 +6,14 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from necropsy.cli import dataset
 from necropsy.cli.brevity import BriefCommand
 from necropsy.cli.messages import show
-from necropsy.cli.output import ProgressLine, deliver, with_output
+from necropsy.cli.output import ProgressLine, also_as_json, deliver, with_output
 from necropsy.console import say
-from necropsy.errors import NecropsyError
-
-if TYPE_CHECKING:
-    from necropsy.model import Document
 
 
 @click.command(
@@ -131,19 +126,9 @@ def doctor(  # noqa: PLR0917 - click passes them by name
         from necropsy.cli import doctor_necropsy
 
         more = "".join(f"{line}\n" for line in doctor_necropsy.lines(os.environ, tracing))
-    deliver(lambda color, width: rendered(document, form, color=color, width=width, pages=page) + more, out)
-    if json_file is not None:
-        _write(document, json_file)
+    with also_as_json(document, json_file):
+        deliver(lambda color, width: rendered(document, form, color=color, width=width, pages=page) + more, out)
     ctx.exit(1 if any(one.severity != "note" for one in document.findings) else 0)
-
-
-def _write(document: Document, json_file: Path) -> None:
-    from necropsy.reporting import write_json
-
-    try:
-        write_json(document, json_file)
-    except OSError as error:
-        raise NecropsyError(f"cannot write {json_file}: {error.strerror or error}") from error
 
 
 def _enable_dumps(program: str, folder: str | None, *, yes: bool) -> None:

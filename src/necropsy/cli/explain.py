@@ -10,12 +10,12 @@ import click
 
 from necropsy.cli import suggestions
 from necropsy.cli.completion import file_or_rule
-from necropsy.cli.output import deliver, with_report
-from necropsy.errors import InputError, NecropsyError
+from necropsy.cli.output import also_as_json, deliver, with_report
+from necropsy.errors import InputError
 
 if TYPE_CHECKING:
     from necropsy.explanation import Explanation
-    from necropsy.model import Crash, Document
+    from necropsy.model import Crash
     from necropsy.rule import Rule
 
 
@@ -64,9 +64,8 @@ def explain(
         )
     if (form != "text" or json_file is not None) and explained.document is None:
         raise InputError(f"{' '.join(inputs)} is a page of text: --format and --json are for codes, texts and files")
-    explained_as(explained, form, out, full=full)
-    if json_file is not None and explained.document is not None:
-        _write_explanation(explained.document, json_file)
+    with also_as_json(explained.document if json_file is not None else None, json_file):  # to make it takes time
+        explained_as(explained, form, out, full=full)
 
 
 def explained_as(explained: Explanation, form: str, out: Path | None, *, full: bool = False) -> None:
@@ -85,12 +84,3 @@ def _rules() -> tuple[Rule[Crash], ...]:
     from necropsy.rules import crash_rules
 
     return crash_rules()
-
-
-def _write_explanation(document: Document, json_file: Path) -> None:
-    from necropsy.reporting import write_json
-
-    try:
-        write_json(document, json_file)
-    except OSError as error:
-        raise NecropsyError(f"cannot write {json_file}: {error.strerror or error}") from error

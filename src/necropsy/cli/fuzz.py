@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from necropsy.cli.numbers import Bytes, Seconds, Whole
-from necropsy.cli.output import COLOR, ProgressLine, deliver, writable
+from necropsy.cli.output import COLOR, ProgressLine, also_as_json, deliver, writable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from necropsy.fuzz.configurations import GuardWish
-
-_PLAIN_LINE_S = 10.0
-"""How often a line is written if stderr is not a terminal."""
 
 
 class _FuzzCommand(click.Command):
@@ -72,12 +65,25 @@ _COMMAND = f"{__name__}.command"
     help="Make part of the calls on a stack of this size.",
 )
 @click.option(
+    "--slow",
+    is_flag=True,
+    help="A call that takes over 8 s is a finding.",
+)
+@click.option(
     "--jobs",
     metavar="N",
     type=Whole(min=1),
     help="Run campaigns in N processes.",
 )
 @click.option("--ray", metavar="ADDRESS", help="Run them on a Ray cluster (necropsy[ray]).")
+@click.option(
+    "--source",
+    "sources",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    help="Build this with AddressSanitizer as well.",
+)
 @click.option(
     "--tests",
     metavar="DIR",
@@ -90,7 +96,7 @@ _COMMAND = f"{__name__}.command"
     "--corpus",
     metavar="DIR",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Begin with the calls in this folder, and keep those that showed something new.",
+    help="Begin with calls kept here, and keep new ones.",
 )
 @click.option("--json", "json_file", metavar="FILE", type=click.Path(path_type=Path), help="Write the JSON document.")
 @COLOR
@@ -106,8 +112,10 @@ def fuzz(  # noqa: PLR0917 - click passes them by name
     seed: int,
     guard: GuardWish,
     stack_size: int,
+    slow: bool,
     jobs: int | None,
     ray: str | None,
+    sources: tuple[Path, ...],
     tests: Path,
     corpus: Path | None,
     json_file: Path | None,
@@ -140,39 +148,19 @@ def fuzz(  # noqa: PLR0917 - click passes them by name
         calls=calls,
         guard=guard,
         stack_size=stack_size,
+        slow=slow,
         jobs=jobs,
         ray=ray,
         command=ctx.meta[_COMMAND],
         corpus=corpus,
+        sources=sources,
     )
     line = ProgressLine()
     try:
-        document, interrupt = fuzzing.fuzzed(target, options, _watcher(line))
+        document, interrupt = fuzzing.fuzzed(target, options, line.tell)
     finally:
         line.wipe()
-    if json_file is not None:
-        from necropsy.errors import NecropsyError
-        from necropsy.reporting import write_json
-
-        try:
-            write_json(document, json_file)
-        except OSError as error:
-            raise NecropsyError(f"cannot write {json_file}: {error.strerror or error}") from error
-    deliver(lambda color, width: report.render(document, color=color, width=width), None)
+    with also_as_json(document, json_file):
+        deliver(lambda color, width: report.render(document, color=color, width=width), None)
     found = bool(document.fuzz is not None and document.fuzz.findings)
     ctx.exit(128 + signal.SIGINT if interrupt is not None else int(found))
-
-
-def _watcher(line: ProgressLine) -> Callable[[str], None]:
-    """Progress as a line that is rewritten, or one every ten seconds."""
-    last = time.monotonic()
-
-    def watch(text: str) -> None:
-        nonlocal last
-        if line.wanted:
-            line.show(text)
-        elif text and time.monotonic() - last >= _PLAIN_LINE_S and not os.environ.get("CI"):
-            last = time.monotonic()
-            print(f"necropsy: {text}", file=sys.stderr, flush=True)
-
-    return watch

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Iterable
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,10 +19,13 @@ from necropsy.cli.suggestions import near
 from necropsy.console import say, shape, whole_width
 from necropsy.errors import NecropsyError
 
+if TYPE_CHECKING:
+    from necropsy.rule import Rule
+
 
 @click.command("list", short_help="List the kept reports, newest first.")
 @with_output
-@click.option("--rule", metavar="RULE", shell_complete=rule_names, help="Only crashes with this cause.")
+@click.option("--rule", metavar="RULE", shell_complete=rule_names, help="Only crashes with this cause or finding.")
 @click.option("--since", metavar="TIME", help="Only newer ones: 2h, 3d, or a date such as 2026-11-21.")
 @click.option("-n", "count", metavar="N", type=Whole(min=1), help="At most N lines.")
 @click.option("--all", "every", is_flag=True, help="One line for each report, also of the same crash seen again.")
@@ -36,17 +41,19 @@ def list_(  # noqa: PLR0917 - click passes them by name
     from necropsy import viewing
 
     if rule is not None:
-        _check_rule(rule)
-    rows = viewing.rows(rule=rule, since=_moment(since) if since is not None else None, grouped=not every)
+        from necropsy.rules import crash_rules, profile_rules
+
+        _check_rule(rule, (*crash_rules(), *profile_rules()))
+    rows = viewing.rows(rule=rule, since=moment(since) if since is not None else None, grouped=not every)
     width = whole_width(1) if out is None else None
     color = shape(1)[0] and out is None
     deliver(lambda _color, _width: viewing.table(rows[:count], form, width=width, color=color), out)
 
 
-def _moment(text: str) -> datetime:
+def moment(text: str) -> datetime:
     """A date or a time ago (``3d``); raises ``click.UsageError`` if it is neither."""
     try:
-        moment = datetime.fromisoformat(text)
+        found = datetime.fromisoformat(text)
     except ValueError:
         try:
             seconds = Seconds(min=0).convert(text, None, None)
@@ -55,13 +62,11 @@ def _moment(text: str) -> datetime:
                 f"--since takes 90s, 10m, 2h, 3d or a date such as 2026-11-21, not {text!r}"
             ) from None
         return datetime.fromtimestamp(time.time() - seconds, tz=timezone.utc)
-    return moment.astimezone() if moment.tzinfo is None else moment
+    return found.astimezone() if found.tzinfo is None else found
 
 
-def _check_rule(name: str) -> None:
-    from necropsy.rules import crash_rules
-
-    names = [rule.name for rule in crash_rules()]
+def _check_rule(name: str, known: Iterable[Rule[Any]]) -> None:
+    names = [rule.name for rule in known]
     if name not in names:
         raise click.UsageError(f"there is no rule {name!r}{near(name, names)} (`necropsy rules` lists them)")
 
@@ -111,11 +116,11 @@ def rules(name: str | None, form: str) -> None:
     """List the causes that necropsy knows; with RULE, show the page of one: what it means and how to fix it."""
     from necropsy.cli.messages import show
     from necropsy.explanation import rule_page
-    from necropsy.rules import crash_rules
+    from necropsy.rules import crash_rules, profile_rules
 
-    known = sorted(crash_rules(), key=lambda rule: rule.name)
+    known: list[Rule[Any]] = sorted((*crash_rules(), *profile_rules()), key=lambda rule: rule.name)
     if name is not None:
-        _check_rule(name)
+        _check_rule(name, known)
         known = [rule for rule in known if rule.name == name]
         if form == "text":
             show("\n".join(rule_page.reflow(rule_page.of_rule(name) or "", shape(1)[1])) + "\n")

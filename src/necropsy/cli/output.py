@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,6 +19,9 @@ from necropsy.cli.messages import show
 from necropsy.console import SLOW_S, understands_escapes, whole_width, write
 from necropsy.errors import NecropsyError
 from necropsy.reports import FORMATS, formats
+
+if TYPE_CHECKING:
+    from necropsy.model import Document
 
 
 def _format(*more: str) -> Callable[..., Any]:
@@ -123,6 +127,32 @@ def deliver(render: Callable[[bool, int], str], out: Path | None) -> None:
     console.say(f"necropsy: wrote {out}")
 
 
+@contextlib.contextmanager
+def also_as_json(document: Document | None, path: Path | None) -> Iterator[None]:
+    """Write the document to ``path``, if both are there, even if the text cannot be delivered.
+
+    Raises ``NecropsyError`` if it cannot be written.
+    """
+    try:
+        yield
+    finally:
+        if document is not None and path is not None:
+            from necropsy.reporting import write_json
+
+            try:
+                write_json(document, path)
+            except OSError as error:
+                raise NecropsyError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+_PLAIN_LINE_S = 10.0
+"""How often a line is written if stderr is not a terminal."""
+
+
+def _printable(text: str) -> str:
+    return "".join(char if char.isprintable() else "?" for char in text)
+
+
 class ProgressLine:
     """What a command is doing, once that takes longer than two seconds; quiet with CI or NO_COLOR set."""
 
@@ -130,6 +160,7 @@ class ProgressLine:
         quiet = os.environ.get("CI") or os.environ.get("NO_COLOR") or sys.stderr is None
         self.wanted = not quiet and os.isatty(2) and understands_escapes(2)
         self._since: dict[str, float] = {}
+        self._told = time.monotonic()
         self._shown = False
 
     def importing(self, name: str) -> None:
@@ -139,11 +170,18 @@ class ProgressLine:
         if seconds >= SLOW_S:
             self.show(f"importing {name}, {seconds:.0f} s")
 
+    def tell(self, text: str) -> None:
+        """Write ``text`` over the last one on a terminal; elsewhere as a line every ten seconds, except with CI set."""
+        if self.wanted:
+            self.show(text)
+        elif text and time.monotonic() - self._told >= _PLAIN_LINE_S and not os.environ.get("CI"):
+            self._told = time.monotonic()
+            print(f"necropsy: {_printable(text)}", file=sys.stderr, flush=True)
+
     def show(self, text: str) -> None:
         """Write ``text`` over the last one."""
         self._shown = True
-        clean = "".join(char if char.isprintable() else "?" for char in text)
-        write(f"\r\x1b[K{clean[: (whole_width(2) or 80) - 1]}")
+        write(f"\r\x1b[K{_printable(text)[: (whole_width(2) or 80) - 1]}")
 
     def wipe(self) -> None:
         """Leave an empty line behind."""

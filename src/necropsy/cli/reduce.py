@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +12,7 @@ import click
 
 from necropsy.cli.brevity import BriefCommand
 from necropsy.cli.numbers import Seconds, Whole
-from necropsy.cli.output import COLOR, FILE, FORMAT, ProgressLine, deliver
+from necropsy.cli.output import COLOR, FILE, FORMAT, ProgressLine, also_as_json, deliver
 from necropsy.console import say
 from necropsy.reports.terminal import clean
 
@@ -22,9 +21,6 @@ if TYPE_CHECKING:
 
     from necropsy.model import Document
     from necropsy.reduce.trials import Count
-
-_PLAIN_LINE_S = 10.0
-"""How often a line is written if stderr is not a terminal."""
 
 
 @click.command(
@@ -114,14 +110,13 @@ def reduce(  # noqa: PLR0917 - click passes them by name
         document, ended_by = reducing.reduced(command, folder, options, _watcher(line, options.budget_s))
     finally:
         line.wipe()
-    if json_file is not None:
-        _write(document, json_file)
-    if isinstance(ended_by, reducing.NothingToReduceError):
-        raise ended_by
-    reduction = document.reduction
-    if reduction is not None and reduction.output is not None:
-        programs = reducing.programs(reduction)
-        deliver(lambda color, width: _rendered(document, form, programs, page, color=color, width=width), out)
+    with also_as_json(document, json_file):
+        if isinstance(ended_by, reducing.NothingToReduceError):
+            raise ended_by
+        reduction = document.reduction
+        if reduction is not None and reduction.output is not None:
+            programs = reducing.programs(reduction)
+            deliver(lambda color, width: _rendered(document, form, programs, page, color=color, width=width), out)
     ctx.exit(128 + signal.SIGINT if ended_by is not None else 0)
 
 
@@ -186,29 +181,14 @@ def _ask(command: tuple[str, ...], *, yes: bool) -> None:
 
 def _watcher(line: ProgressLine, budget_s: float) -> Callable[[str, int, Count], None]:
     """Progress as a line that is rewritten, or one every ten seconds."""
-    began = last = time.monotonic()
+    began = time.monotonic()
 
     def watch(stage: str, statements: int, count: Count) -> None:
-        nonlocal last
         now = time.monotonic()
         rate = count.trials / max(now - began, 0.001)
         said = f"{stage}: {statements} statements left, {count.trials} trials, {rate:.1f} a second, {now - began:.0f} s"
         if budget_s < float("inf"):
             said += f", at most {max(0.0, budget_s - (now - began)):.0f} s left"
-        if line.wanted:
-            line.show(said)
-        elif now - last >= _PLAIN_LINE_S and not os.environ.get("CI"):
-            last = now
-            print(f"necropsy: {said}", file=sys.stderr, flush=True)
+        line.tell(said)
 
     return watch
-
-
-def _write(document: Document, path: Path) -> None:
-    from necropsy.errors import NecropsyError
-    from necropsy.reporting import write_json
-
-    try:
-        write_json(document, path)
-    except OSError as error:
-        raise NecropsyError(f"cannot write {path}: {error.strerror or error}") from error

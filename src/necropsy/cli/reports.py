@@ -107,11 +107,14 @@ def _show_log(path: Path, form: str, out: Path | None, *, full: bool) -> None:
     metavar="DIR",
     multiple=True,
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="For a minidump: a folder with programs, DLLs and PDBs of the machine that it comes from. May be repeated.",
+    help="For a core or a minidump: a folder with programs, libraries and PDBs of its machine. May be repeated.",
 )
 @click.argument("file", metavar="[FILE]", type=click.Path(readable=False), required=False)
 def open_(file: str | None, form: str, out: Path | None, images: tuple[Path, ...], *, full: bool) -> None:
     """Diagnose a core file of any program, as the kernel, systemd-coredump or apport left it, compressed or not.
+
+    The core may come from an x86-64 or an AArch64 machine. Its programs and libraries are used where they are found:
+    under their paths, beside the core, or in the folders of --images.
 
     On any system, diagnose a minidump (.dmp) of a program that died on Windows, compressed or not. A zip archive with
     one dump in it will do. A report's file (JSON, or .necropsy from the reports folder) is shown as it is.

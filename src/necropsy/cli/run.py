@@ -251,19 +251,4 @@ def run(  # noqa: PLR0917 - click passes them by name
         debug=not no_debug,
         guard=guard,
     )
-    try:
-        status = start.run(given)
-    except NecropsyError as error:
-        if failure is None:
-            raise
-        _note(error, failure)
-        status = error.exit_code
-    ctx.exit(status)
-
-
-def _note(error: NecropsyError, failure: Path) -> None:
-    """For the library call that started this process and raises the error again."""
-    import json
-
-    noted = {"error": type(error).__name__, "message": str(error), "hint": error.hint}
-    failure.write_text(json.dumps(noted), encoding="utf-8")
+    ctx.exit(start.run(given, failure))

@@ -10,10 +10,12 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from necropsy.errors import CommandNotFoundError, NotExecutableError
+from necropsy.errors import CommandNotFoundError, NecropsyError, NotExecutableError
 from necropsy.reporting import ReportRequest, descriptor_of, loading, report_end
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from necropsy.model import RunRecord
 
 _FLAGS = frozenset({"--quiet", "--python-locals", "--full-memory", "--always", "--full", "--guard"})
@@ -30,6 +32,8 @@ class RunCommand(NamedTuple):
     no_stacks_at: frozenset[str] = frozenset()
     debug: bool = True
     guard: bool = False
+    profile_s: float | None = None
+    heap: str = "off"
 
 
 def understood(words: Sequence[str]) -> RunCommand | None:
@@ -92,8 +96,42 @@ def _python() -> str:
     return shutil.which("python") or sys.executable
 
 
-def run(wanted: RunCommand) -> int:
-    """Run the command; return its exit code or die of its signal. Raises ``NecropsyError`` if it could not be run."""
+def run(wanted: RunCommand, failure: Path | None = None) -> int:
+    """Run the command; return its exit code or die of its signal. Raises ``NecropsyError`` if it could not be run.
+
+    ``failure``: the file that such an error is written to instead, for the library call that raises it again.
+    """
+    try:
+        if wanted.heap.startswith("memray"):
+            return _recorded(wanted)
+        return _run(wanted)
+    except NecropsyError as error:
+        if failure is None:
+            raise
+        import json
+
+        noted = {"error": type(error).__name__, "message": str(error), "hint": error.hint}
+        failure.write_text(json.dumps(noted), encoding="utf-8")
+        return error.exit_code
+
+
+def _recorded(wanted: RunCommand) -> int:
+    """As ``_run``, and memray records what is allocated. The reporter reads the recordings."""
+    from necropsy.profile import memray_recording
+    from necropsy.temporary_folders import TemporaryFolder, remove
+
+    folder = TemporaryFolder("necropsy-heap-")
+    try:
+        native = wanted.heap == "memray-native"
+        os.environ.update(memray_recording.variables(wanted.report.command, folder.path, native=native))
+        asked = wanted.report._replace(heap=folder.path)
+        return _run(wanted._replace(report=asked), keep=(folder.lock,) if folder.lock is not None else (), report_s=600)
+    finally:
+        remove(folder.path)  # its lock is the tracer's by now
+
+
+def _run(wanted: RunCommand, keep: tuple[int, ...] = (), report_s: float = 60) -> int:
+    """``keep``: descriptors that stay open until the report is written, which may take ``report_s``."""
     asked = wanted.report
     if sys.platform == "linux":
         # What is loaded now stays: looking through it for garbage takes a tenth of the start. See ``launch``.
@@ -114,7 +152,10 @@ def run(wanted: RunCommand) -> int:
         log=wanted.log,
         python_locals=wanted.python_locals,
         always=asked.always,
-        keep=tuple(filter(None, map(descriptor_of, (asked.json_file, asked.out)))),
+        profile_s=wanted.profile_s,
+        heap_sample=wanted.heap == "sample",
+        keep=(*filter(None, map(descriptor_of, (asked.json_file, asked.html_file, asked.out))), *keep),
+        report_s=report_s,
         # Set by the keeper of an experiment's run, and nothing that the command should see.
         tied=os.environ.pop("NECROPSY_TIED", None) is not None,
         no_stacks_at=wanted.no_stacks_at,

@@ -13,10 +13,11 @@ from pathlib import Path
 import click
 
 from necropsy.errors import CommandNotFoundError, NoInputError, NotExecutableError
+from necropsy.lazy_re import regex
 
-_URL = re.compile(r"[a-z][a-z0-9+.-]{1,20}://", re.IGNORECASE)
-_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=", re.ASCII)
-_PYTHON = re.compile(r"python\d*(?:\.\d+)?(?:\.exe)?|pypy3?|ipython3?|pytest|torchrun|accelerate|uv|poetry")
+_URL = regex(r"[a-z][a-z0-9+.-]{1,20}://", re.IGNORECASE)
+_ASSIGNMENT = regex(r"[A-Za-z_]\w*=", re.ASCII)
+_PYTHON = regex(r"python\d*(?:\.\d+)?(?:\.exe)?|pypy3?|ipython3?|pytest|torchrun|accelerate|uv|poetry")
 _INTERPRETERS = {".py": "python", ".pyw": "python", ".sh": "bash", ".js": "node", ".R": "Rscript", ".pl": "perl"}
 _ELF_KINDS = {2: "program", 3: "program", 4: "core"}
 
@@ -118,9 +119,22 @@ def _of_path(path: Path, words: Sequence[str]) -> list[str]:
 def is_text(path: Path) -> bool:
     """Whether ``explain`` reads this file: not a core, a dump, or a report."""
     head = _head(path)
-    return not head.startswith(
-        (b"\x7fELF", b"MDMP", b"PK\x03\x04", b"\x1f\x8b", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd")
-    ) and (b'"schema"' not in head and b"\0" not in head)
+    if head.startswith((b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd")):
+        head = _unpacked_head(path) or b"\0"
+    if head.startswith((b"\x7fELF", b"MDMP", b"PK\x03\x04")):
+        return False
+    return b'"schema"' not in head and (b"\0" not in head or head.startswith((b"\xff\xfe", b"\xfe\xff")))
+
+
+def _unpacked_head(path: Path) -> bytes:
+    """Empty where it cannot be unpacked: whoever reads it as a core says why."""
+    from necropsy.explanation import archives
+
+    try:
+        with path.open("rb") as file, archives.unpacked(file, str(path)) as opened:
+            return opened.read(4096)
+    except Exception:  # noqa: BLE001 - zlib's, lzma's and zstd's errors have no common root
+        return b""
 
 
 def _head(path: Path) -> bytes:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import hashlib
 import json
 import os
@@ -19,6 +18,9 @@ from pathlib import Path
 from necropsy.errors import InputError, NecropsyError
 from necropsy.model import Crash
 
+if sys.platform != "win32":
+    import fcntl
+
 _SECONDS = 300.0
 KEPT = 64
 """Most recently used builds kept in one folder."""
@@ -30,12 +32,16 @@ _FLAGS_OF_TENSORFLOW = (
 
 @dataclass(frozen=True)
 class Builder:
-    """Compiles ``source`` below ``place`` as ``library`` was, with the flags of ``python``'s TensorFlow for its ops."""
+    """Compiles ``source`` below ``place`` as ``library`` was, with the flags of ``python``'s TensorFlow for its ops.
+
+    ``more``: further sources of the same library.
+    """
 
     source: Path
     library: Path
     python: str
     place: Path
+    more: tuple[Path, ...] = ()
     _flags: dict[str, tuple[list[str], list[str]]] = field(default_factory=dict, compare=False)
 
     def of(self, source: Path | None) -> Builder | None:
@@ -54,8 +60,9 @@ class Builder:
         compile_flags, link_flags = self._framework()
         standard = ["-std=c++17"] if self.source.suffix != ".c" else []
         words = [compiler, *standard, *flags, "-shared", "-fPIC", "-w", *compile_flags]
+        sources = list(map(str, self._sources))
         # What the preprocessor makes of it holds all headers, wherever they lie.
-        whole = self._said([*words, "-E", str(self.source)])
+        whole = self._said([*words, "-E", *sources])
         version = self._said([compiler, "--version"])
         ingredients = [repr((words, link_flags)).encode(), version, whole]
         made = self.place / hashlib.sha256(b"\0".join(ingredients)).hexdigest()[:20]
@@ -63,7 +70,7 @@ class Builder:
         named = made / self.library.name
         with _alone(made.with_suffix(".lock")):
             if not (made / _BUILT).is_file():
-                self._compiled([*words, str(self.source)], link_flags, made)
+                self._compiled([*words, *sources], link_flags, made)
             if not named.is_file():
                 # One op is a library of several names; reports tell the name.
                 named.hardlink_to(made / _BUILT)
@@ -91,8 +98,12 @@ class Builder:
             raise NecropsyError(f"{self.source.name} does not compile: {first.strip()}")
         return done.stdout
 
+    @property
+    def _sources(self) -> tuple[Path, ...]:
+        return (self.source, *self.more)
+
     def _framework(self) -> tuple[list[str], list[str]]:
-        if "tensorflow/" not in self.source.read_text(encoding="utf-8", errors="replace"):
+        if not any("tensorflow/" in one.read_text(encoding="utf-8", errors="replace") for one in self._sources):
             return [], []
         if "tensorflow" not in self._flags:
             done = subprocess.run(

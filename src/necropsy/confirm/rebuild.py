@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
-import subprocess
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -17,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from necropsy.confirm import sampling
+from necropsy.confirm import address_sanitizer, sampling
 from necropsy.confirm.campaign import Lab, Trial
 from necropsy.confirm.compiler import Builder
 from necropsy.confirm.conclusions import CAUSES, SIGNS, ExperimentResult, proved_instead
@@ -310,10 +309,8 @@ class Rebuild:
             return Change(library=library, environment={"UBSAN_OPTIONS": "halt_on_error=1:abort_on_error=1"})
         if flags != SANITIZED:
             return Change(library=library)
-        runtime = subprocess.run(["g++", "-print-file-name=libasan.so"], capture_output=True, text=True, check=False)
-        options = "detect_leaks=0:detect_odr_violation=0:abort_on_error=1:detect_stack_use_after_return=0"
-        # The C++ library as well: the runtime looks at its start for what throws exceptions, and gives up without it.
-        preload = (runtime.stdout.strip(), "libstdc++.so.6")
+        options = address_sanitizer.options(abort_on_error=1)
+        preload = address_sanitizer.preload(address_sanitizer.runtime() or "libasan.so")
         return Change(library=library, preload=preload, environment={"ASAN_OPTIONS": options})
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import hashlib
 import os
 import platform
 import re
@@ -51,6 +53,8 @@ class TrialRun:
     said: Said | None = None
     cpu_s: float | None = None
     """Seconds of processor time, including its children and necropsy."""
+    output: str | None = None
+    """SHA-256 of what it wrote to stdout, in hex."""
 
     @property
     def crashed(self) -> bool:
@@ -100,8 +104,9 @@ class Runner:
         wall = time.monotonic() - began
         document = _read(place / "report.json")
         said = checkers.read(change, place, self.rules) if change.checker is not None else None
+        output = _digest(place / "stdout")
         shutil.rmtree(place, ignore_errors=True)
-        run = dataclasses.replace(self._judged(status, document, wall), said=said, cpu_s=cpu)
+        run = dataclasses.replace(self._judged(status, document, wall), said=said, cpu_s=cpu, output=output)
         if change.at_start and status == _FAILED_AT_START:
             return dataclasses.replace(run, outcome="cannot-run", why="the interpreter could not do that at startup")
         return run
@@ -195,6 +200,15 @@ def _by_signal(report: Report) -> bool:
     return report.crash.exit is not None and report.crash.exit.kind == "signaled"
 
 
+def _digest(path: Path) -> str | None:
+    found = hashlib.sha256()
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            found.update(chunk)
+        return found.hexdigest()
+    return None
+
+
 def _read(path: Path) -> Document | None:
     try:
         return serialize.loads(path.read_bytes())
@@ -228,7 +242,7 @@ def command_under(change: Change, command: Sequence[str], defaults: Mapping[str,
         preload.append(str(_hook("own_memory")))
         variables["NECROPSY_OWN_MEMORY"] = str(change.own_memory)
     if change.at_start:
-        _takes_variables(words[len(change.wrapper) :])
+        takes_variables(words[len(change.wrapper) :])
         variables |= at_start("\n".join(change.at_start))
     if preload:
         variables["LD_PRELOAD"] = ":".join([*preload, *filter(None, [os.environ.get("LD_PRELOAD")])])
@@ -249,7 +263,7 @@ def at_start(statements: str) -> dict[str, str]:
     return {"PYTHONPATH": path, "NECROPSY_AT_START": statements}
 
 
-def _takes_variables(words: Sequence[str]) -> None:
+def takes_variables(words: Sequence[str]) -> None:
     """A Python interpreter, which reads the variables."""
     if not Path(words[0]).name.startswith("python"):
         raise NecropsyError(f"{words[0]} is not a Python interpreter that can run code before the program")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -22,53 +23,68 @@ TIED = "NECROPSY_TIED"
 _PATIENCE_S = 10.0
 
 
-class ToldToStop(BaseException):
-    """The campaign is gone, or wants the run to end."""
-
-
 def main(parent: int, command: list[str]) -> int:
     """Run ``command`` for the process ``parent``; its exit status, as a shell gives it."""
     environment = {**os.environ, TIED: "1"}
+    started = []  # kept: a Popen that is thrown away would take its process's status
 
-    def run(tie: Callable[[], None]) -> int:
-        return subprocess.Popen(command, preexec_fn=tie, env=environment).wait()  # noqa: PLW1509 - one thread
+    def start(tie: Callable[[], None]) -> int:
+        started.append(subprocess.Popen(command, preexec_fn=tie, env=environment))  # noqa: PLW1509 - one thread
+        return started[0].pid
 
-    return keep(parent, run)
+    return keep(parent, start)
 
 
-def keep(parent: int, run: Callable[[Callable[[], None]], int]) -> int:
-    """Wait for ``run``, end all processes it leaves, and return its exit status as a shell does.
+def keep(parent: int, start: Callable[[Callable[[], None]], int]) -> int:
+    """Wait for the process that ``start`` begins, end all that it leaves, and return its exit status as a shell does.
 
-    ``run`` gets a function to call in the process it starts.
+    ``start`` gets a function to call in the process it starts, and returns that process's number.
     """
     libc = ctypes.CDLL(None)
-    signal.signal(signal.SIGTERM, _stop)
+    # A handler that raises could be lost: in a function that Python calls at a fork, or before a call that waits.
+    arrived, notify = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(notify, warn_on_full_buffer=False)
+    signal.signal(signal.SIGTERM, _into_the_pipe)
+    before = signal.signal(signal.SIGCHLD, _into_the_pipe)
+    mask = signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM, signal.SIGCHLD))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's Ctrl-C is the campaign's to answer
     libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-    status = 128 + signal.SIGTERM
+    ours = os.getpid()
+
+    def tied() -> None:
+        # Killed with us: what it runs is then ended by the kernel (NECROPSY_TIED).
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != ours:
+            os._exit(1)
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGCHLD, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        os.close(arrived)
+        os.close(notify)
+
     try:
-        if os.getppid() != parent:
-            raise ToldToStop  # it died before the kernel was asked to tell
-        ours = os.getpid()
-
-        def tied() -> None:
-            # Killed with us: what it runs is then ended by the kernel (NECROPSY_TIED).
-            libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-            if os.getppid() != ours:
-                os._exit(1)
-
-        status = run(tied)
-    except ToldToStop:
-        pass
+        # Otherwise it died before the kernel was asked to tell.
+        status = _status_of(start(tied), arrived) if os.getppid() == parent else -signal.SIGTERM
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         end_all()
     return status if status >= 0 else 128 - status
 
 
-def _stop(_number: int, _frame: FrameType | None) -> None:
-    raise ToldToStop
+def _into_the_pipe(_number: int, _frame: FrameType | None) -> None:
+    """Nothing to do: ``signal.set_wakeup_fd``."""
+
+
+def _status_of(pid: int, arrived: int) -> int:
+    """The status with which a process ends, or SIGTERM's if that comes to us first."""
+    while True:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            return os.waitstatus_to_exitcode(status)
+        select.select([arrived], [], [])
+        if signal.SIGTERM in os.read(arrived, 4096):
+            return -signal.SIGTERM
 
 
 def end_all() -> None:

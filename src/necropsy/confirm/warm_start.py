@@ -172,11 +172,10 @@ def _keep(parent: int, files: Iterable[int], run: Callable[[], int]) -> NoReturn
 def _forked(tie: Callable[[], None], run: Callable[[], int]) -> int:
     pid = os.fork()
     if pid:
-        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        return pid
     status = 125
     try:
         tie()
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.environ[subreaper.TIED] = "1"
         status = run()
         sys.stdout.flush()

@@ -37,7 +37,8 @@ _PIPED = 1 << 30
 """Bytes of an archive from a pipe, which is copied to disk."""
 _DIRECTORY = 32 << 20
 """Bytes of an archive's directory; Python needs ten times as much memory for it."""
-_PACKED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00")
+_XZ = b"\xfd7zXZ\x00"
+_PACKED = (b"\x1f\x8b", b"BZh", _XZ)
 _NO_TEXT = (b"\x7fELF", b"MDMP", b"\x89PNG", b"\xff\xd8\xff", b"%PDF", *ZIP, ZSTD)
 _PIECE = 1 << 18
 _MEMORY_ZSTD = 27
@@ -115,6 +116,31 @@ def of_zstd(stream: BinaryIO, name: str, read: Read) -> Digest:
     counted = _Counted(stream)
     with _unpacked_zstd(counted, name) as opened:
         return _read(_Limited(opened, lambda size: size <= UNPACKED or size <= RATIO * counted.size), read, name)
+
+
+@contextmanager
+def unpacked(stream: BinaryIO, name: str) -> Iterator[IO[bytes]]:
+    """What is packed in ``stream`` by gzip, bzip2, xz or zstd; whoever reads it limits how much.
+
+    Raises ``InputError`` if there is no unpacker. What reading it raises has no common root.
+    """
+    head = stream.read(len(_XZ))
+    packed = joined(head, stream)
+    if head.startswith(ZSTD):
+        with _unpacked_zstd(_Counted(packed), name) as opened:
+            yield opened
+    elif head.startswith(_XZ):
+        import lzma
+
+        yield lzma.LZMAFile(packed)  # noqa: SIM115 - whoever reads it ends it, and ``stream`` is the caller's
+    elif head.startswith(b"BZh"):
+        import bz2
+
+        yield bz2.BZ2File(packed)
+    else:
+        import gzip
+
+        yield io.BufferedReader(gzip.GzipFile(fileobj=packed))
 
 
 class _Counted(io.RawIOBase):

@@ -214,13 +214,16 @@ def _stream(stream: BinaryIO | None, name: str, size: int | None, watch: Watch |
         stream = files.typed(stream)
     try:
         with watch(stream, name, size) if watch is not None else nullcontext(stream) as watched:
-            return _digests(watched, name)
+            return digests(watched, name)
     except OSError as error:
         raise NoInputError(f"cannot read {name}: {error.strerror or error}") from error
 
 
-def _digests(stream: BinaryIO, name: str) -> Sequence[Digest]:
-    """The text's digest, or those of an archive's texts."""
+def digests(stream: BinaryIO, name: str) -> Sequence[Digest]:
+    """The digest of a text, packed or not, or those of an archive's texts.
+
+    Raises ``InputError`` where it cannot be unpacked, and ``OSError`` where it cannot be read.
+    """
     from necropsy.explanation import archives
 
     head = stream.read(len(archives.ZSTD))

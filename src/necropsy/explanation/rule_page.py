@@ -27,7 +27,7 @@ def of_rule(word: str) -> str | None:
     name = word.strip().lower().replace("-", "_")
     if not re.fullmatch(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)*", name):
         return None
-    modules = (f"necropsy.rules.{kind}.{name}" for kind in ("crash", "env", "data"))
+    modules = (f"necropsy.rules.{kind}.{name}" for kind in ("crash", "env", "data", "profile"))
     module = next((one for one in modules if importlib.util.find_spec(one) is not None), None)
     rule = getattr(importlib.import_module(module), "RULE", None) if module is not None else _added(name)
     if not isinstance(rule, Rule):

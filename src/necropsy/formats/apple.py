@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from necropsy.formats import apple_loader
+from necropsy.lazy_re import regex
 from necropsy.model import (
     Access,
     Address,
@@ -27,15 +28,15 @@ from necropsy.model import (
     Thread,
 )
 
-_AT = re.compile(r"(?P<what>[A-Z][A-Z0-9_]{3,40}) at (?P<address>0x[0-9a-f]{1,16})")
-_REGION = re.compile(
+_AT = regex(r"(?P<what>[A-Z][A-Z0-9_]{3,40}) at (?P<address>0x[0-9a-f]{1,16})")
+_REGION = regex(
     r"(?P<arrow>--->)?\s*(?P<kind>[A-Za-z_][\w ()]{2,40}?)\s+(?P<low>[0-9a-f]{6,16})-(?P<high>[0-9a-f]{6,16})\s"
 )
-_THROWN = re.compile(
+_THROWN = regex(
     r"terminating (?:due to |with )?uncaught (?:foreign )?exception of type "
     r"(?P<type>[^:\s]+(?:::[^:\s]+)*)(?:: (?P<what>.{0,400}))?"
 )
-_RAISED = re.compile(r"Terminating app due to uncaught exception '(?P<type>\w{1,100})', reason: '(?P<what>.{0,400})")
+_RAISED = regex(r"Terminating app due to uncaught exception '(?P<type>\w{1,100})', reason: '(?P<what>.{0,400})")
 _RECURSION = "Thread stack size exceeded due to"
 _CODES: dict[str, tuple[str | None, str | None]] = {
     "KERN_INVALID_ADDRESS": ("SIGSEGV", "SEGV_MAPERR"),

@@ -5,24 +5,23 @@ Texts: dyld's dyld/Loader.cpp and common/Diagnostics; libmalloc's src/magazine_t
 
 from __future__ import annotations
 
-import re
-
+from necropsy.lazy_re import regex
 from necropsy.model import Message
 
-_MISSING = re.compile(r"Library not loaded: (?P<library>\S[^\n]{0,300})")
-_SYMBOL = re.compile(r"[Ss]ymbol not found: (?:\()?(?P<symbol>[^\s)'\"]{1,400})\)?")
-_EXPECTED = re.compile(r"Expected in: (?:<[^>]{1,60}> )?(?P<library>[^\n]{1,300})")
-_REASON = re.compile(r"Reason: (?P<reason>[^\n]{1,1500})")
-_WRONG = re.compile(
+_MISSING = regex(r"Library not loaded: (?P<library>\S[^\n]{0,300})")
+_SYMBOL = regex(r"[Ss]ymbol not found: (?:\()?(?P<symbol>[^\s)'\"]{1,400})\)?")
+_EXPECTED = regex(r"Expected in: (?:<[^>]{1,60}> )?(?P<library>[^\n]{1,300})")
+_REASON = regex(r"Reason: (?P<reason>[^\n]{1,1500})")
+_WRONG = regex(
     r"(?:incompatible architecture|no matching architecture|wrong architecture|not a mach-o file|"
     r"code signature (?:in|invalid)|different Team IDs|have '[^']{1,40}', need '[^']{1,40}')"
 )
 _COMPLAINTS = (
-    ("stack-smash", re.compile(r"stack buffer overflow|detected stack overflow|__stack_chk_fail")),
-    ("fortify", re.compile(r"detected source and destination buffer overlap|detected buffer overflow|__chk_fail")),
+    ("stack-smash", regex(r"stack buffer overflow|detected stack overflow|__stack_chk_fail")),
+    ("fortify", regex(r"detected source and destination buffer overlap|detected buffer overflow|__chk_fail")),
     (
         "malloc-complaint",
-        re.compile(
+        regex(
             r"pointer being (?:freed|realloc'd) was not allocated|[Ii]ncorrect (?:guard value|checksum for freed)|"
             r"[Dd]ouble free|Corruption of (?:tiny|small|free) |[Hh]eap corruption detected|"
             r"object was probably modified after being freed|free list is damaged|Non-aligned pointer being freed"

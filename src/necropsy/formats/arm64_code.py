@@ -54,6 +54,11 @@ def link(code: Callable[[int], bytes], pc: int) -> Link | None:
     return None
 
 
+def call_target(word: int, at: int) -> int | None:
+    """Where the ``BL`` at ``at`` goes; None for another instruction."""
+    return at + _distance(word, 26) if word & 0xFC000000 == 0x94000000 else None
+
+
 def _distance(word: int, bits: int) -> int:
     """Distance of a jump in bytes: the lowest ``bits`` of ``word`` are signed and count instructions."""
     number = word & (1 << bits) - 1

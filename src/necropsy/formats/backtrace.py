@@ -6,7 +6,6 @@ depth taken from the frames' numbers even where the text leaves out the middle.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,6 +13,7 @@ import msgspec
 
 from necropsy.formats.demangle_itanium import readable
 from necropsy.formats.fold import fold
+from necropsy.lazy_re import regex
 from necropsy.model import Address, Fold, Frame, Gap, Stack, Thread, Wait
 
 KEPT = 256
@@ -32,8 +32,8 @@ _RECURSES = 8
 """Times. Inlined calls, and a few levels of ordinary code, repeat less often."""
 _HIDDEN = {ord("<"): "\1", ord(">"): "\2", ord("("): "\3", ord(")"): "\4"}
 _SHOWN = str.maketrans({hidden: chr(plain) for plain, hidden in _HIDDEN.items()})
-_OPERATOR = re.compile(r"operator ?(?:\(\)|[-<=>]{1,3})")
-_POINTER = re.compile(
+_OPERATOR = regex(r"operator ?(?:\(\)|[-<=>]{1,3})")
+_POINTER = regex(
     r"(?:^|[(,] ?)(?P<name>[A-Za-z_]\w*)=(?:(?P=name)@entry=)?(?:\([^()=]{1,200}\) ?)?(?P<value>0x[0-9a-f]+)"
 )
 
@@ -266,7 +266,7 @@ def by_stack(registers: Mapping[str, int], address: int | None) -> Stack | None:
 # ---------------------------------------------------------------- handlers and waiting
 
 
-_TRAMPOLINE = re.compile(r"__restore_rt$|_sigtramp$|__kernel_rt_sigreturn$|<signal handler called>$")
+_TRAMPOLINE = regex(r"__restore_rt$|_sigtramp$|__kernel_rt_sigreturn$|<signal handler called>$")
 
 
 def below_handler(frames: Sequence[Frame]) -> tuple[list[Frame], bool]:
@@ -282,22 +282,22 @@ def below_handler(frames: Sequence[Frame]) -> tuple[list[Frame], bool]:
 _WAITS = (
     (
         "futex",
-        re.compile(
+        regex(
             r"_*(?:lll_lock_wait\w*|futex\w*|GI___futex\w*|(?:GI_)*_*pthread_cond_(?:timed)?wait\w*|new_sem_wait\w*)$"
         ),
     ),
-    ("nanosleep", re.compile(r"_*(?:GI_)?_*(?:clock_)?nanosleep\w*$")),
-    ("poll", re.compile(r"_*(?:GI_)?_*p?poll$")),
-    ("epoll_wait", re.compile(r"_*(?:GI_)?_*epoll_p?wait\w*$")),
-    ("select", re.compile(r"_*(?:GI_)?_*p?select$")),
-    ("wait4", re.compile(r"_*(?:GI_)?_*(?:wait4|waitpid|waitid)$")),
-    ("accept", re.compile(r"_*(?:libc_)?accept4?$")),
-    ("recvfrom", re.compile(r"_*(?:libc_)?recv(?:from|msg)?$")),
-    ("read", re.compile(r"_*(?:GI_)*_*(?:libc_)?read$")),
-    ("psynch_mutexwait", re.compile(r"__psynch_(?:mutex|cv|rw_\w+)wait$|__ulock_wait2?$|semaphore_\w*wait\w*_trap$")),
-    ("mach_msg", re.compile(r"mach_msg2?_trap$")),
-    ("workq_kernreturn", re.compile(r"__workq_kernreturn$")),
-    ("kevent", re.compile(r"kevent\w*$")),
+    ("nanosleep", regex(r"_*(?:GI_)?_*(?:clock_)?nanosleep\w*$")),
+    ("poll", regex(r"_*(?:GI_)?_*p?poll$")),
+    ("epoll_wait", regex(r"_*(?:GI_)?_*epoll_p?wait\w*$")),
+    ("select", regex(r"_*(?:GI_)?_*p?select$")),
+    ("wait4", regex(r"_*(?:GI_)?_*(?:wait4|waitpid|waitid)$")),
+    ("accept", regex(r"_*(?:libc_)?accept4?$")),
+    ("recvfrom", regex(r"_*(?:libc_)?recv(?:from|msg)?$")),
+    ("read", regex(r"_*(?:GI_)*_*(?:libc_)?read$")),
+    ("psynch_mutexwait", regex(r"__psynch_(?:mutex|cv|rw_\w+)wait$|__ulock_wait2?$|semaphore_\w*wait\w*_trap$")),
+    ("mach_msg", regex(r"mach_msg2?_trap$")),
+    ("workq_kernreturn", regex(r"__workq_kernreturn$")),
+    ("kevent", regex(r"kevent\w*$")),
 )
 _MUTEX = ("mutex", "futex", "futex_word", "lock")
 

@@ -73,6 +73,24 @@ def upwards(folder: Path) -> Iterator[Path]:
         folder = folder.parent
 
 
+def in_use(limit: Path) -> int | None:
+    """What is in use of a limit, by the file that sets it."""
+    used = next((names[1] for _, names in _FILES if names[0] == limit.name), None)
+    return _number(limit.with_name(used)) if used is not None else None
+
+
+def file_of_memory_in_use(folder: Path) -> Path | None:
+    """The file with the memory of a group, file cache included; None if it is not counted there."""
+    found = (folder / names[1] for controller, names in _FILES if controller == "memory")
+    return next((one for one in found if one.is_file()), None)
+
+
+def file_of_most_memory(folder: Path) -> Path | None:
+    """The file with the most memory that a group ever had in use; None before Linux 5.19 in version 2."""
+    found = (folder / names[2] for controller, names in _FILES if controller == "memory")
+    return next((one for one in found if one.is_file()), None)
+
+
 def reclaimable(folder: Path) -> int:
     """Bytes of file cache that count as used memory, and that the kernel drops before it kills anything."""
     found = dict(line.split(" ", 1) for line in _text(folder / "memory.stat").splitlines() if " " in line)

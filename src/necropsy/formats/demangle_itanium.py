@@ -6,14 +6,13 @@ template arguments and parameters. Logs have mangled names from handlers that pr
 
 from __future__ import annotations
 
-import re
-
 from necropsy.formats import demangle_rust
+from necropsy.lazy_re import regex
 
 LONGEST = 4096
 """Characters of a symbol that are looked at."""
 
-_PAIRS = re.compile(r"([A-Za-z]{2}):(\S+)")
+_PAIRS = regex(r"([A-Za-z]{2}):(\S+)")
 _OPERATORS = dict(
     _PAIRS.findall(
         "nw:new na:new[] dl:delete da:delete[] aw:co_await cl:() ix:[] pt:-> aS:= pL:+= mI:-= mL:*= dV:/= eq:== ne:!="
@@ -26,11 +25,11 @@ _STANDARD = dict(
         "St:std Sa:std::allocator Sb:std::basic_string Ss:std::string Si:std::istream So:std::ostream Sd:std::iostream"
     )
 )
-_START = re.compile(r"_{1,3}Z(?:T[hv]n?\d+_(?:n?\d+_)?|Tcv?h?n?\d+_\w*?_(?=N)|GV|TV|TI|TS|TT)?")
-_NUMBER = re.compile(r"\d{1,4}")
-_SUBSTITUTION = re.compile(r"S[0-9A-Z]*_")
-_PARAMETER = re.compile(r"T(?:L[0-9A-Z]*__?)?[0-9A-Z]*_")
-_RUST_HASH = re.compile(r"h[0-9a-f]{16}$")
+_START = regex(r"_{1,3}Z(?:T[hv]n?\d+_(?:n?\d+_)?|Tcv?h?n?\d+_\w*?_(?=N)|GV|TV|TI|TS|TT)?")
+_NUMBER = regex(r"\d{1,4}")
+_SUBSTITUTION = regex(r"S[0-9A-Z]*_")
+_PARAMETER = regex(r"T(?:L[0-9A-Z]*__?)?[0-9A-Z]*_")
+_RUST_HASH = regex(r"h[0-9a-f]{16}$")
 
 
 def readable(symbol: str) -> str:

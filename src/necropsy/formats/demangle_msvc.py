@@ -6,7 +6,7 @@ simple types are read; template arguments are passed over, except those of strin
 
 from __future__ import annotations
 
-import re
+from necropsy.lazy_re import regex
 
 LONGEST = 4096
 _STRINGS = {
@@ -35,15 +35,15 @@ _SIMPLE = {
     "N": "double",
     "O": "long double",
 }
-_POINTER = re.compile(r"[PQRS]E?(?P<const>[ABCD])")
-_CLASS = re.compile(r"(?:\?A)?(?:[TUV]|W[0-7])")
-_ANONYMOUS = re.compile(r"\?A0x[0-9a-fA-F]{1,16}\Z|\?A\Z")
-_PART = re.compile(r"[A-Za-z_$]\w*")
-_NUMBER = re.compile(r"\$0\??(?:[0-9]|[A-P]{0,16}@)")
-_NAME = re.compile(r"(?:\w{1,500}@|[0-9]|\?A0x[0-9a-f]{1,16}@){1,32}@")
-_QUALIFIED = re.compile(r"\?(?P<special>\?[01])?(?P<parts>[A-Za-z_]\w*(?:@[A-Za-z_]\w*){0,20})@@")
+_POINTER = regex(r"[PQRS]E?(?P<const>[ABCD])")
+_CLASS = regex(r"(?:\?A)?(?:[TUV]|W[0-7])")
+_ANONYMOUS = regex(r"\?A0x[0-9a-fA-F]{1,16}\Z|\?A\Z")
+_PART = regex(r"[A-Za-z_$]\w*")
+_NUMBER = regex(r"\$0\??(?:[0-9]|[A-P]{0,16}@)")
+_NAME = regex(r"(?:\w{1,500}@|[0-9]|\?A0x[0-9a-f]{1,16}@){1,32}@")
+_QUALIFIED = regex(r"\?(?P<special>\?[01])?(?P<parts>[A-Za-z_]\w*(?:@[A-Za-z_]\w*){0,20})@@")
 _DEEPEST = 16
-_TEMPLATE = re.compile(r"\?\$(\w{1,500})@")
+_TEMPLATE = regex(r"\?\$(\w{1,500})@")
 
 
 def type_name(decorated: str) -> str | None:

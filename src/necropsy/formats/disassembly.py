@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from necropsy.lazy_re import regex
 from necropsy.model import Access, Address, Instruction, MemoryOperand
 
 LONGEST = 200
@@ -30,25 +31,23 @@ _PREFIXES = {
     "xacquire",
     "xrelease",
 }
-_ATT = re.compile(
+_ATT = regex(
     r"(?P<segment>%[fg]s:)?(?P<offset>-?(?:0x[0-9a-f]+|\d+))?"
     r"\((?P<base>%\w+)?(?:,(?P<index>%\w+)(?:,(?P<scale>[1248]))?)?\)|(?P<far>%[fg]s:0x[0-9a-f]+)"
 )
-_INTEL = re.compile(r"(?P<segment>[fg]s:)?\[(?P<inside>[^\[\]]{1,80})\]")
-_TERM = re.compile(
-    r"(?P<sign>[-+]?)\s*(?:(?P<register>[a-z]\w*)(?:\*(?P<scale>[1248]))?|#?(?P<number>-?0x[0-9a-f]+|-?\d+))"
-)
-_ONLY_READS = re.compile(
+_INTEL = regex(r"(?P<segment>[fg]s:)?\[(?P<inside>[^\[\]]{1,80})\]")
+_TERM = regex(r"(?P<sign>[-+]?)\s*(?:(?P<register>[a-z]\w*)(?:\*(?P<scale>[1248]))?|#?(?P<number>-?0x[0-9a-f]+|-?\d+))")
+_ONLY_READS = regex(
     r"(?:cmp|test|push|call|jmp|i?div|i?mul|u?comis[sd]|vu?comis[sd]|bt|ptest|vptest|fld|fild|cmpxchg16b)[bwlqst]?$|cmps[bwdq]$"
 )
-_NO_ACCESS = re.compile(r"(?:lea|nop|prefetch\w*|endbr64|adrp?)[bwlq]?$")
-_WRITES_STACK = re.compile(r"(?:push|call|pushf)[bwlq]?$")
-_READS_STACK = re.compile(r"(?:pop|ret|popf|iret)[bwlq]?$")
+_NO_ACCESS = regex(r"(?:lea|nop|prefetch\w*|endbr64|adrp?)[bwlq]?$")
+_WRITES_STACK = regex(r"(?:push|call|pushf)[bwlq]?$")
+_READS_STACK = regex(r"(?:pop|ret|popf|iret)[bwlq]?$")
 _PLAIN = {"idivl": "idiv", "idivq": "idiv", "idivw": "idiv", "divl": "div", "divq": "div", "divw": "div"} | {
     f"{name}q": name for name in ("ret", "call", "jmp", "push", "pop")
 }
-_ARM_STORES = re.compile(r"(?:st(?:r|p|ur|lr|xr|trb?|rb|rh|urb|urh|lrb|nt?p?)\w*|cas\w*|swp\w*)$")
-_ARM_LOADS = re.compile(r"ld\w+$")
+_ARM_STORES = regex(r"(?:st(?:r|p|ur|lr|xr|trb?|rb|rh|urb|urh|lrb|nt?p?)\w*|cas\w*|swp\w*)$")
+_ARM_LOADS = regex(r"ld\w+$")
 
 
 def instruction(address: int, text: str, registers: Mapping[str, int] | None = None) -> Instruction:

@@ -1,8 +1,8 @@
 """Unwind tables of an ELF file: which function holds an address, and where its caller's registers are saved.
 
 Layouts from the Linux Standard Base 5.0, 10.6 (``.eh_frame``, ``.eh_frame_hdr``), DWARF 5, 6.4 (call frame
-instructions) and the x86-64 psABI, figure 3.36 (register numbers). A ``CfiRow`` holds the simple cases, ``CallRules``
-the rare ones (expressions, a signal's frame). Files are untrusted: each read is checked.
+instructions); register numbers are the processor's (``formats/processors.py``). A ``CfiRow`` holds the simple cases,
+``CallRules`` the rare ones (expressions, a signal's frame). Files are untrusted: each read is checked.
 """
 
 from __future__ import annotations
@@ -14,10 +14,8 @@ from dataclasses import dataclass
 from necropsy.errors import InputError
 from necropsy.formats.call_rules import CallRules, Kind, Rule, number, signed_number
 from necropsy.formats.elf import PT_GNU_EH_FRAME, ElfFile, Segment
+from necropsy.formats.processors import BY_MACHINE, X86_64, Processor
 
-RBX, RBP, RSP, RETURN = 3, 6, 7, 16
-KEPT_BY_CALLS = (RBX, RBP, 12, 13, 14, 15)
-"""What a function gives back as it found it; DWARF numbers."""
 _LONGEST_ENTRY = 1 << 14
 """Bytes; the longest of the 674,459 in libtensorflow_cc has 6,080."""
 _DEEPEST = 64
@@ -72,6 +70,7 @@ class UnwindTables:
     def __init__(self, elf: ElfFile) -> None:
         self._elf = elf
         self._header = next((one for one in elf.segments if one.type == PT_GNU_EH_FRAME), None)
+        self._processor = BY_MACHINE.get(elf.machine, X86_64)
         self._commons: dict[int, _Common | None] = {}
 
     def covers(self, address: int) -> bool | None:
@@ -202,7 +201,7 @@ class UnwindTables:
                 place += 1
             elif letter not in b"SB":
                 return None
-        if form not in _FOUR_BYTES or back != RETURN:
+        if form not in _FOUR_BYTES or back != self._processor.return_column:
             return None
         return _Common(code, align, b"S" in augmentation, data[after:])
 
@@ -219,7 +218,7 @@ class UnwindTables:
             return None
         data = self._elf.bytes_at(entry.at + 16, length - 12)
         skipped, place = number(data, 0)
-        machine = _Machine(common)
+        machine = _Machine(common, self._processor)
         machine.run(common.instructions, None)
         machine.first = dict(machine.rules)
         machine.run(data[place + skipped :], address - entry.start)
@@ -245,7 +244,8 @@ def deepest(before: bytes, program: bytes) -> tuple[int, bool] | None:
 class _Machine:
     """Runs call frame instructions up to an address; raises one of ``_ERRORS`` at an unknown one."""
 
-    def __init__(self, common: _Common) -> None:
+    def __init__(self, common: _Common, processor: Processor = X86_64) -> None:
+        self._processor = processor
         self._code, self._data = common.code_align, common.data_align
         self.is_signal = common.is_signal
         self.cfa: tuple[int, int] | bytes | None = None
@@ -281,7 +281,8 @@ class _Machine:
             self.rules.pop(register, None)
 
     def _extended(self, byte: int, code: bytes, at: int) -> int:
-        if byte in {0x00, 0x2D}:  # nop, GNU_window_save
+        # nop; how a return address is signed on AArch64, which does not matter to who only takes the signature off
+        if byte in {0x00, 0x2C, 0x2D}:
             return at
         if byte == 0x0A:  # remember_state
             if len(self._remembered) >= _DEEPEST:
@@ -329,7 +330,7 @@ class _Machine:
 
     def _define(self, register: int, offset: int) -> None:
         self.cfa = register, offset
-        if register == RSP:
+        if register == self._processor.stack_column:
             self.deepest = max(self.deepest, offset)
         else:
             self.leaves_rsp = True
@@ -338,20 +339,26 @@ class _Machine:
         """The row that was reached; None where it is not simple."""
         if not isinstance(self.cfa, tuple):
             return None
-        if self.rules.get(RETURN) == _UNDEFINED:
+        processor = self._processor
+        if self.rules.get(processor.return_column) == _UNDEFINED:
             return CfiRow(*self.cfa, (), outermost=True)
         saved = []
-        for register in (RETURN, *KEPT_BY_CALLS):
+        for register in (processor.return_column, *processor.kept_by_calls):
             rule = self.rules.get(register, _SAME)
             if isinstance(rule, int):
                 saved.append((register, rule))
-            elif rule != _SAME or register == RETURN:
+            elif rule != _SAME or register == processor.return_column:
                 return None
-        return None if self.rules.get(RSP, _SAME) != _SAME else CfiRow(*self.cfa, tuple(saved))
+        return None if self.rules.get(processor.stack_column, _SAME) != _SAME else CfiRow(*self.cfa, tuple(saved))
 
     def call_rules(self) -> CallRules | None:
-        """The row that was reached, of any kind; None for the outermost frame, or if the caller cannot be found."""
-        if self.cfa is None or self.rules.get(RETURN, _UNDEFINED) in {_UNDEFINED, _SAME}:
+        """The row that was reached, of any kind; None for the outermost frame, or if the caller cannot be found.
+
+        Where calls leave the return address in a register, no rule for it says that it is still there.
+        """
+        unsaid = _UNDEFINED if self._processor.link is None else _SAME
+        returns = self.rules.get(self._processor.return_column, unsaid)
+        if self.cfa is None or returns == _UNDEFINED or (returns == _SAME and self._processor.link is None):
             return None
         rules = {
             register: Rule("offset", rule) if isinstance(rule, int) else rule for register, rule in self.rules.items()

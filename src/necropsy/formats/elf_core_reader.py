@@ -1,4 +1,4 @@
-"""Reads an x86-64 Linux core: the kernel's, gdb's, systemd's, ours.
+"""Reads a Linux core of x86-64 or AArch64: the kernel's, gdb's, systemd's, ours.
 
 Layout: the kernel's ``fs/binfmt_elf.c`` (``elf_core_dump``) and ``include/uapi/linux/elfcore.h``. Cores are untrusted
 and may be cut off: each size is checked against the file, each count against what can be there.
@@ -9,19 +9,21 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from mmap import mmap
 
 import msgspec
 
 from necropsy.errors import InputError
 from necropsy.formats.elf_core_writer import OWN_NAME, OWN_NOTE, PAGE, CoreFile
+from necropsy.formats.processors import BY_MACHINE, X86_64, Processor
 
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _PROGRAM_HEADER = struct.Struct("<IIQQQQQQ")
-_ET_CORE, _EM_X86_64, _PT_LOAD, _PT_NOTE, _PN_XNUM = 4, 62, 1, 4, 0xFFFF
+_ET_CORE, _PT_LOAD, _PT_NOTE, _PN_XNUM = 4, 1, 4, 0xFFFF
 _NT_PRSTATUS, _NT_PRPSINFO, _NT_AUXV, _NT_FILE, _NT_SIGINFO = 1, 3, 6, 0x46494C45, 0x53494749
-_SIGNAL_AT, _TID_AT, _REGISTERS_AT, _REGISTERS_SIZE = 12, 32, 112, 216
+_NT_ARM_TLS, _NT_ARM_PAC_MASK = 0x401, 0x406
+_SIGNAL_AT, _TID_AT, _REGISTERS_AT = 12, 32, 112
 _PID_AT, _NAME_AT, _ARGUMENTS_AT, _PSINFO_SIZE = 24, 40, 56, 136
 _MOST_SEGMENTS = 1 << 20
 _MOST_NOTES = 1 << 17
@@ -29,7 +31,7 @@ _LARGEST_NOTES = 512 << 20
 _MOST_FILES = 1 << 18
 _LARGEST_OWN = 64 << 20
 _LAST = 1 << 64
-_MACHINES = {3: "x86 (32 bits)", 40: "Arm (32 bits)", 183: "AArch64", 243: "RISC-V", 21: "PowerPC", 22: "s390"}
+_MACHINES = {3: "x86 (32 bits)", 40: "Arm (32 bits)", 243: "RISC-V", 21: "PowerPC", 22: "s390"}
 
 
 @dataclass(frozen=True)
@@ -45,11 +47,15 @@ class Load:
 
 @dataclass(frozen=True)
 class Status:
-    """One thread: the signal that it took, and 216 bytes of ``user_regs_struct``."""
+    """One thread: the signal that it took, and its registers as the processor's NT_PRSTATUS has them.
+
+    ``thread_pointer``: None where it is one of these registers, or the core does not say it.
+    """
 
     tid: int
     signal: int
     registers: bytes
+    thread_pointer: int | None = None
 
 
 class OwnMap(msgspec.Struct, array_like=True, frozen=True):
@@ -78,6 +84,7 @@ class Own(msgspec.Struct, frozen=True):
 class CoreDump:
     """What a core says. ``threads``: the one that took the signal first; ``pid`` 0 where it does not say."""
 
+    processor: Processor = X86_64
     loads: list[Load] = field(default_factory=list)
     threads: list[Status] = field(default_factory=list)
     siginfo: bytes | None = None
@@ -92,7 +99,7 @@ class CoreDump:
 
 
 def parse(data: bytes | memoryview | mmap) -> CoreDump:
-    """The core in ``data``. Raises InputError where it is not an x86-64 ELF core, or its headers are not whole."""
+    """The core in ``data``. Raises InputError where it is no ELF core of a known processor, or is broken."""
     if len(data) < _HEADER.size or data[:4] != b"\x7fELF":
         raise InputError("not an ELF core")
     if data[4:6] != b"\x02\x01":
@@ -101,8 +108,10 @@ def parse(data: bytes | memoryview | mmap) -> CoreDump:
     kind, machine, offset, sections, entry_size, count = (fields[index] for index in (1, 2, 5, 6, 9, 10))
     if kind != _ET_CORE:
         raise InputError("an ELF file, but no core: a program or a library")
-    if machine != _EM_X86_64:
-        raise InputError(f"a core of {_MACHINES.get(machine, f'machine {machine}')}; only those of x86-64 can be read")
+    processor = BY_MACHINE.get(machine)
+    if processor is None:
+        name = _MACHINES.get(machine, f"machine {machine}")
+        raise InputError(f"a core of {name}; only those of x86-64 and AArch64 can be read")
     if entry_size != _PROGRAM_HEADER.size:
         raise InputError("a broken core: its program headers have a wrong size")
     if count == _PN_XNUM and sections + 48 <= len(data):
@@ -111,7 +120,7 @@ def parse(data: bytes | memoryview | mmap) -> CoreDump:
     if not whole:
         raise InputError("a broken core: it ends before its program headers")
     table = bytes(data[offset : offset + whole * entry_size])
-    core = CoreDump(missing=(count - whole) * entry_size)
+    core = CoreDump(processor, missing=(count - whole) * entry_size)
     notes: list[tuple[int, int]] = []
     for kind, flags, start, low, _physical, size, memory, _align in _PROGRAM_HEADER.iter_unpack(table):
         there = max(0, min(size, len(data) - start))
@@ -150,16 +159,19 @@ def _read_notes(core: CoreDump, data: bytes) -> None:
         payload = data[start : start + size]
         if name == b"CORE":
             _read_note(core, kind, payload)
+        elif name == b"LINUX" and core.threads:
+            _read_note_of_arm(core, kind, payload)
         elif name == OWN_NAME and kind == OWN_NOTE and core.own is None:
             core.own = _own(payload)
         at = start + (size + 3 & ~3)
 
 
 def _read_note(core: CoreDump, kind: int, data: bytes) -> None:
-    if kind == _NT_PRSTATUS and len(data) >= _REGISTERS_AT + _REGISTERS_SIZE:
+    size = core.processor.size
+    if kind == _NT_PRSTATUS and len(data) >= _REGISTERS_AT + size:
         (signal,) = struct.unpack_from("<h", data, _SIGNAL_AT)
         (tid,) = struct.unpack_from("<i", data, _TID_AT)
-        core.threads.append(Status(tid, signal, data[_REGISTERS_AT : _REGISTERS_AT + _REGISTERS_SIZE]))
+        core.threads.append(Status(tid, signal, data[_REGISTERS_AT : _REGISTERS_AT + size]))
     elif kind == _NT_PRPSINFO and len(data) >= _PSINFO_SIZE:
         (core.pid,) = struct.unpack_from("<i", data, _PID_AT)
         core.name = _text(data[_NAME_AT:_ARGUMENTS_AT])
@@ -170,6 +182,18 @@ def _read_note(core: CoreDump, kind: int, data: bytes) -> None:
         core.auxv = data
     elif kind == _NT_FILE and not core.files:
         core.files = list(_files(data))
+
+
+def _read_note_of_arm(core: CoreDump, kind: int, data: bytes) -> None:
+    """What the kernel adds for AArch64, for the thread whose NT_PRSTATUS came before."""
+    if core.processor is X86_64:
+        return
+    if kind == _NT_ARM_TLS and len(data) >= 8:
+        core.threads[-1] = replace(core.threads[-1], thread_pointer=int.from_bytes(data[:8], "little"))
+    elif kind == _NT_ARM_PAC_MASK and len(data) >= 16:
+        # Bit 55 tells user space from the kernel's; above the signature there may be a tag.
+        signature = int.from_bytes(data[8:16], "little")
+        core.processor = replace(core.processor, link_mask=((1 << 55) - 1) & ~signature)
 
 
 def _text(data: bytes) -> str | None:

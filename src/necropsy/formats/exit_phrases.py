@@ -22,6 +22,7 @@ from necropsy.formats.exit_status import exit_of, number, signal_name, signal_nu
 from necropsy.formats.lines import Line
 from necropsy.formats.phrases import anchored
 from necropsy.formats.statuses import statuses
+from necropsy.lazy_re import regex
 from necropsy.model import Crash, Exit, Message, Thread
 
 _PLACES = 4
@@ -74,7 +75,7 @@ def forms() -> tuple[Form, ...]:
 
 def _form(row: dict[str, Any]) -> Form:
     at = row.get("at", "must")
-    return Form(**{**row, "at": at, "pattern": re.compile(anchored(row, at))})
+    return Form(**{**row, "at": at, "pattern": regex(anchored(row, at))})
 
 
 def found_in(line: Line) -> tuple[Form, re.Match[str], Exit] | None:

@@ -8,24 +8,25 @@ from collections.abc import Sequence
 import msgspec
 
 from necropsy.formats import backtrace
+from necropsy.lazy_re import regex
 from necropsy.model import Address, Fault, Frame
 
-_SYMBOLS = re.compile(
+_SYMBOLS = regex(
     r"(?P<module>[^\s()\[\]][^()\[\]]{0,500}?)(?:\((?P<symbol>[^()+]{0,1500}(?:\([^()]{0,300}\)[^()+]{0,300})?)?"
     r"(?:\+(?P<offset>0x[0-9a-f]+))?\))? ?\[(?P<address>0x[0-9a-f]{1,16})\](?: (?P<demangled>\S.*))?$"
 )
-_NUMBER = re.compile(r"(?:\[bt\] )?(?:frame )?(?:\(\d{1,4}\)|\[ {0,2}\d{1,4}\]|#?\d{1,4}[:#]?)\s+")
-_AT = re.compile(
+_NUMBER = regex(r"(?:\[bt\] )?(?:frame )?(?:\(\d{1,4}\)|\[ {0,2}\d{1,4}\]|#?\d{1,4}[:#]?)\s+")
+_AT = regex(
     r"(?:^|[:\s)])@ {1,20}(?:0x)?(?P<address>[0-9a-f]{1,16})(?: {1,12}(?P<size>\d{1,9}|\(unknown\))(?= ))? {1,4}"
     r"(?P<rest>\S.*)$"
 )
-MORE = re.compile(r"@ \.\.\. and at least \d+ more frames|^\s*\.\.\.$")
-_TRAMPOLINE = re.compile(
+MORE = regex(r"@ \.\.\. and at least \d+ more frames|^\s*\.\.\.$")
+_TRAMPOLINE = regex(
     r"(?:__restore_rt|killpg|_?_?sigaction|__sigaction|__libc_sigaction|funlockfile|_sigtramp|__kernel_rt_sigreturn"
     r"|__pthread_barrier_\w+|__nptl_\w+|<signal handler called>)$"
 )
-_SYSTEM = re.compile(r"lib(?:c|pthread|c-\d[\d.]*|pthread-\d[\d.]*)[.-]")
-_HANDLER = re.compile(
+_SYSTEM = regex(r"lib(?:c|pthread|c-\d[\d.]*|pthread-\d[\d.]*)[.-]")
+_HANDLER = regex(
     r"(?:lib(?:ucs|ucs_signal|[Ss]eg[Ff]ault)\.|ucs_|google::|absl::.*[Ff]ailureSignal|folly::symbolizer::|backward::"
     r"|paddle::framework::SignalHandle|paddle::platform::GetCurrentTraceBack|c10::\(anonymous namespace\)::|llvm::sys::"
     r"|SignalsHandler|PrintStackTraceSignalHandler|torch::crash_handler|mxnet::SegfaultLogger|dmlc::|signalHandler"

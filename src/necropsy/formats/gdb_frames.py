@@ -13,28 +13,26 @@ gdb breaks long frames into lines that are indented by four; ``bt full`` indents
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from necropsy.formats import backtrace
 from necropsy.formats.lines import Line
+from necropsy.lazy_re import regex
 from necropsy.model import Frame
 
-_FRAME = re.compile(
+_FRAME = regex(
     r"(?P<indent>[\s>|]{0,16})#(?P<index>\d{1,9})\s{1,4}(?:(?P<address>0x[0-9a-fA-F]{1,16}) in )?(?P<rest>[^\s#].*)"
 )
-_HANDLER = re.compile(r"[\s>|]{0,16}#(?P<index>\d{1,9})\s{1,4}<signal handler called>")
-_PLACE = re.compile(r"at (?P<source>.+):(?P<line>\d{1,9})$")
-_OBJECT = re.compile(r"from (?P<module>\S.*)$")
-_PYTHON = re.compile(
+_HANDLER = regex(r"[\s>|]{0,16}#(?P<index>\d{1,9})\s{1,4}<signal handler called>")
+_PLACE = regex(r"at (?P<source>.+):(?P<line>\d{1,9})$")
+_OBJECT = regex(r"from (?P<module>\S.*)$")
+_PYTHON = regex(
     r"Frame 0x[0-9a-f]+, for file (?P<file>[^,\n]{1,500}), line (?P<line>\d{1,9}), in (?P<function>[^\s(]{1,200})"
 )
-_TEXTS = re.compile(
-    r'(?P<name>\w+)=(?:\w+@entry=)?(?:0x[0-9a-f]+ )?(?:<[^<>]{0,200}> )?"(?P<text>(?:[^"\\]|\\.){0,400})'
-)
-_UNREADABLE = re.compile(r"=<error reading variable[^>]{0,80}Cannot access memory at address (?P<address>0x[0-9a-f]+)>")
-_NUMBER = re.compile(r"(?P<name>\w+)=(?:\w+@entry=)?(?P<value>\d{1,9})(?=[,)])")
+_TEXTS = regex(r'(?P<name>\w+)=(?:\w+@entry=)?(?:0x[0-9a-f]+ )?(?:<[^<>]{0,200}> )?"(?P<text>(?:[^"\\]|\\.){0,400})')
+_UNREADABLE = regex(r"=<error reading variable[^>]{0,80}Cannot access memory at address (?P<address>0x[0-9a-f]+)>")
+_NUMBER = regex(r"(?P<name>\w+)=(?:\w+@entry=)?(?P<value>\d{1,9})(?=[,)])")
 _MORE_LINES = 24
 """Lines over which one frame may be broken."""
 

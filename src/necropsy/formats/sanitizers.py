@@ -6,11 +6,11 @@ sanitizer_stacktrace_printer.cpp; lib/asan/asan_descriptions.cpp, asan_errors.cp
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from necropsy.formats import backtrace
+from necropsy.lazy_re import regex
 from necropsy.model import Frame
 
 LINES = 60
@@ -18,45 +18,45 @@ LINES = 60
 WHOLE = 900
 """Lines of a whole report: three stacks of at most 256 frames."""
 
-HEAD = re.compile(
+HEAD = regex(
     r"(?:==(?P<pid>\d{1,10})==\s?)?(?P<level>ERROR|WARNING): (?P<tool>\w+Sanitizer|libFuzzer): (?P<rest>\S.*)$"
 )
-UNDEFINED = re.compile(r"(?P<file>[^\s:]{1,500}):(?P<line>\d{1,9}):(?P<column>\d{1,9}): runtime error: (?P<rest>\S.*)$")
-SUMMARY = re.compile(r"SUMMARY: (?P<tool>\w+): (?P<summary>\S.*)")
-_FRAME = re.compile(r"\s*#(?P<index>\d{1,6}) (?:(?P<address>0x[0-9a-f]{1,16}) +(?:in )?)?(?P<rest>\S.*)")
+UNDEFINED = regex(r"(?P<file>[^\s:]{1,500}):(?P<line>\d{1,9}):(?P<column>\d{1,9}): runtime error: (?P<rest>\S.*)$")
+SUMMARY = regex(r"SUMMARY: (?P<tool>\w+): (?P<summary>\S.*)")
+_FRAME = regex(r"\s*#(?P<index>\d{1,6}) (?:(?P<address>0x[0-9a-f]{1,16}) +(?:in )?)?(?P<rest>\S.*)")
 # A whole path may have blanks in it; it begins at the first slash behind a blank.
-_PLACE = re.compile(
+_PLACE = regex(
     r"(?P<function>.+?) (?P<file>(?:[A-Za-z]:[\\/]|/)[^():]+|(?:[A-Za-z]:)?[^\s():]+)"
     r":(?P<line>\d{1,9})(?::\d{1,9})?(?= |$)"
 )
-_FILE_ALONE = re.compile(r"(?P<function>\S.*?) (?P<file>/[^():]+\.\w{1,4})(?= \(|$)")
-_MODULE = re.compile(r" ?\((?P<module>[^()]{1,500}?)(?::\w+)?\+(?P<offset>0x[0-9a-f]{1,16})\)")
-_OFFSET = re.compile(r"\+0x[0-9a-f]+$")
-_ACCESS = re.compile(
+_FILE_ALONE = regex(r"(?P<function>\S.*?) (?P<file>/[^():]+\.\w{1,4})(?= \(|$)")
+_MODULE = regex(r" ?\((?P<module>[^()]{1,500}?)(?::\w+)?\+(?P<offset>0x[0-9a-f]{1,16})\)")
+_OFFSET = regex(r"\+0x[0-9a-f]+$")
+_ACCESS = regex(
     r"\s*(?P<again>Previous )?(?P<access>[Rr]ead|READ|[Ww]rite|WRITE|[Aa]tomic (?:read|write)) of size (?P<size>\d+)"
     r" at (?P<address>0x[0-9a-f]+)(?: tags: \S+)?(?: \([^)]*\))?(?: by| thread)? ?"
     r"(?P<thread>main thread|(?:thread )?T\d+)?"
 )
-_ACCESS_ALONE = re.compile(r"\s*(?P<access>READ|WRITE) of size (?P<size>\d+)")
-_BLOCK = re.compile(
+_ACCESS_ALONE = regex(r"\s*(?P<access>READ|WRITE) of size (?P<size>\d+)")
+_BLOCK = regex(
     r"0x[0-9a-f]+ is located (?P<distance>\d+) bytes "
     r"(?P<side>after|before|inside of|inside|to the right of|to the left of) (?:a )?(?P<block>\d+)-byte region"
 )
-_VARIABLE = re.compile(r"'(?P<name>[^']{1,200})'(?: \(line \d+\))? <== Memory access at offset")
-_CAUSE = re.compile(r"\s*Cause: (?P<cause>[a-z-]+(?: tag-mismatch)?)")
+_VARIABLE = regex(r"'(?P<name>[^']{1,200})'(?: \(line \d+\))? <== Memory access at offset")
+_CAUSE = regex(r"\s*Cause: (?P<cause>[a-z-]+(?: tag-mismatch)?)")
 _CAUSES = {"use-after-free": "heap-use-after-free"}
 _SHADOW_MASK = 0x780000000000
 _NULL_PAGE = 4096
 _SIDES = {"to the right of": "after", "to the left of": "before", "inside": "inside of"}
-_OF_THE_TOOL = re.compile(
+_OF_THE_TOOL = regex(
     r"__?(?:asan|tsan|ubsan|msan|hwasan|lsan|interceptor|sanitizer|interception)|operator (?:new|delete)"
     r"|(?:mem|str|wcs|wmem)[a-z]+(?:_chk)?$|v?s?n?w?printf(?:_common)?$|free$|(?:m|c|re)alloc$|wrap_\w+$|\w+_common$"
     r"|_IO_\w+$|(?:fread|fwrite|read|write|pread|pwrite|recv|send|puts|fputs|fgets|getline|read_iovec|write_iovec|pthread_create)$"
 )
-_TOOL_FILE = re.compile(r"/libsanitizer/|/compiler-rt/lib/|sanitizer_common")
-_TOOL_MODULE = re.compile(r"lib(?:clang_rt\.)?(?:[athwlm]+san|ubsan)")
-_STARTS = re.compile(r"_?_libc_start|_start$|start_thread$|clone3?$|asan_thread_start|\(?below main")
-_LIBRARY_FILE = re.compile(
+_TOOL_FILE = regex(r"/libsanitizer/|/compiler-rt/lib/|sanitizer_common")
+_TOOL_MODULE = regex(r"lib(?:clang_rt\.)?(?:[athwlm]+san|ubsan)")
+_STARTS = regex(r"_?_libc_start|_start$|start_thread$|clone3?$|asan_thread_start|\(?below main")
+_LIBRARY_FILE = regex(
     r"/include/c\+\+/|/bits/stl_|/include/(?:x86_64-[\w-]+/)?bits/|/usr/lib/gcc/|\.\./sysdeps/|/libstdc\+\+-v3/"
 )
 _KINDS = (
@@ -71,15 +71,15 @@ _KINDS = (
     ("data race", "data race"),
 )
 _TITLES = (
-    ("freed", re.compile(r"\s*(?:previously )?freed by ")),
+    ("freed", regex(r"\s*(?:previously )?freed by ")),
     (
         "allocated",
-        re.compile(r"\s*(?:previously )?allocated by |\s*Location is heap block of size \d+ at \S+ allocated by"),
+        regex(r"\s*(?:previously )?allocated by |\s*Location is heap block of size \d+ at \S+ allocated by"),
     ),
-    ("leak", re.compile(r"(?:Direct|Indirect) leak of ")),
-    ("created", re.compile(r"\s*Thread T\d+ .*created by")),
-    ("object", re.compile(r"\s*Address \S+ is located in stack of thread")),
-    ("mutex", re.compile(r"\s*Mutex M\d+ ")),
+    ("leak", regex(r"(?:Direct|Indirect) leak of ")),
+    ("created", regex(r"\s*Thread T\d+ .*created by")),
+    ("object", regex(r"\s*Address \S+ is located in stack of thread")),
+    ("mutex", regex(r"\s*Mutex M\d+ ")),
 )
 
 

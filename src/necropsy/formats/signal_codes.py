@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 
+from necropsy.lazy_re import regex
+
 SI_KERNEL = 0x80
 SI_QUEUE = -1
 _ANY = {
@@ -55,7 +57,7 @@ _WORDS = (
     ("SI_TKILL", r"sent by tkill\b|sent by tgkill|signal sent by tkill"),
     ("SI_KERNEL", r"signal sent by the kernel|sent by kernel"),
 )
-_SPELLED = tuple((name, re.compile(words, re.IGNORECASE)) for name, words in _WORDS)
+_SPELLED = tuple((name, regex(words, re.IGNORECASE)) for name, words in _WORDS)
 WITH_ADDRESS = frozenset({"SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGTRAP"})
 """Signals whose ``si_addr`` is an address; of the others it is the sender's process id, read as a number."""
 SENT = frozenset({"SI_USER", "SI_QUEUE", "SI_TKILL"})

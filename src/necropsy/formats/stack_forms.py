@@ -141,7 +141,7 @@ class StackForm:
 
     def _take(self, found: _Found, text: str) -> bool | None:
         """Whether the line belongs to the stack; None for the beginning of another one."""
-        if frame_lines.MORE.search(text) and found.frames:
+        if found.frames and frame_lines.MORE.search(text):
             found.cut = True
             return True
         match = next((match for one in self.facts if (match := one.search(text))), None)

@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from necropsy.lazy_re import regex
 from necropsy.model import Message
 
 KIND = "python-traceback"
@@ -23,20 +24,20 @@ _FRAMES = 400
 """... and of one exception in it; a recursion's is cut by Python itself (``[Previous line repeated ...]``)."""
 HEAD = "Traceback (most recent call last):"
 
-_FRAME = re.compile(r'[\s|+>\u2502]*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:,? in (?P<function>.+))?$')
+_FRAME = regex(r'[\s|+>\u2502]*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:,? in (?P<function>.+))?$')
 # The type as Python prints it, with its module, `<locals>` and what Ray puts in brackets; no blank before the colon.
-_EXCEPTION = re.compile(r"(?P<type>[A-Za-z_][\w.]*(?:\.<locals>\.[\w.]+|\([\w.]+\))?)(?:: (?P<text>.*)|:)?$")
-_REPEATED = re.compile(r"\s*\[Previous line repeated (\d+) more times?\]")
-_HEAD = re.compile(r"(?P<margin>[ \t]*(?:[|+] )?)(?:Exception Group )?Traceback \(most recent call last\):")
-_PACKAGE = re.compile(r"(?:site|dist)-packages[/\\\\](?P<package>\w+)")
-_SUBS = re.compile(r"[ |]*\+[-+]*-{8,} (?:\d+|\.\.\.) -{8,}$")
+_EXCEPTION = regex(r"(?P<type>[A-Za-z_][\w.]*(?:\.<locals>\.[\w.]+|\([\w.]+\))?)(?:: (?P<text>.*)|:)?$")
+_REPEATED = regex(r"\s*\[Previous line repeated (\d+) more times?\]")
+_HEAD = regex(r"(?P<margin>[ \t]*(?:[|+] )?)(?:Exception Group )?Traceback \(most recent call last\):")
+_PACKAGE = regex(r"(?:site|dist)-packages[/\\\\](?P<package>\w+)")
+_SUBS = regex(r"[ |]*\+[-+]*-{8,} (?:\d+|\.\.\.) -{8,}$")
 _CONTEXT = "During handling of the above exception, another exception occurred:"
 _CAUSE = "The above exception was the direct cause of the following exception:"
-_IN_PROCESS = re.compile(r"Process (?P<process>[\w.:-]{1,80}):$")
-_IN_THREAD = re.compile(r"Exception in thread (?P<thread>[^:]{1,80}(?: \([^)]{1,80}\))?):")
-_DUMP_THREAD = re.compile(r"(?P<current>Current thread|Thread) (?P<id>0x[0-9a-fA-F]+)(?: \[(?P<name>[^\]]*)\])?")
-_IGNORED = re.compile(r"Exception ignored (?:in|on|while)\b")
-_LIBRARY = re.compile(
+_IN_PROCESS = regex(r"Process (?P<process>[\w.:-]{1,80}):$")
+_IN_THREAD = regex(r"Exception in thread (?P<thread>[^:]{1,80}(?: \([^)]{1,80}\))?):")
+_DUMP_THREAD = regex(r"(?P<current>Current thread|Thread) (?P<id>0x[0-9a-fA-F]+)(?: \[(?P<name>[^\]]*)\])?")
+_IGNORED = regex(r"Exception ignored (?:in|on|while)\b")
+_LIBRARY = regex(
     r"/(?:site|dist)-packages/|/lib(?:64)?/python3\.\d+/|\\lib\\|^<frozen |^<string>|^<__array", re.IGNORECASE
 )
 _STRAYS = 3

@@ -10,25 +10,26 @@ import msgspec
 
 from necropsy.formats import backtrace
 from necropsy.formats.windows_exits import STACK_OVERFLOW
+from necropsy.lazy_re import regex
 from necropsy.model import Address, Frame, Stack, Thread
 
 HEX = r"[0-9a-f]{8}`?[0-9a-f]{8}"
 """An address of 64 bits: WinDbg divides it in the middle."""
 
-_ROW = re.compile(
+_ROW = regex(
     rf"\s{{0,4}}(?:(?P<index>[0-9a-f]{{2,5}}) )?(?:(?P<sp>{HEX}) (?P<ret>{HEX})|(?P<kb>{HEX})(?= :)|"
     r"\(Inline Function\) --------`--------)"
     r"\s{0,6}(?:: (?:[0-9a-f`]{16,17} ){0,4}[0-9a-f`]{16,17} ?: ?)?\s{0,6}(?P<symbol>[^\s:].{0,1200})$"
 )
-_ROW_32 = re.compile(
+_ROW_32 = regex(
     r"\s{0,4}(?:(?P<index>[0-9a-f]{2,3}) )?(?P<sp>[0-9a-f]{8}) (?P<ret>[0-9a-f]{8}) (?:[0-9a-f]{8} ){0,3}"
     r"(?P<symbol>[A-Za-z_][\w.]{0,80}[!+].{1,1200})$"
 )
-BARE = re.compile(
+BARE = regex(
     r"\s{0,4}(?:(?P<index>[0-9a-f]{2,3}) )?(?P<symbol>[A-Za-z_][\w.]{1,80}(?:!\S.{0,1000}|\+0x[0-9a-f]{1,8}))$"
 )
-_PLACE = re.compile(r" \[(?P<file>[^\[\]]{1,400}?) @ (?P<line>\d{1,7})\]")
-_SYMBOL = re.compile(r"(?P<module>[A-Za-z_][\w.\-]{0,120}?)(?:!(?P<function>.{1,1200}))?$")
+_PLACE = regex(r" \[(?P<file>[^\[\]]{1,400}?) @ (?P<line>\d{1,7})\]")
+_SYMBOL = regex(r"(?P<module>[A-Za-z_][\w.\-]{0,120}?)(?:!(?P<function>.{1,1200}))?$")
 
 
 @dataclass

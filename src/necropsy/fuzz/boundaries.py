@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
-from necropsy.fuzz.recipes import COMPLEX, FLOATS, INTEGERS, QUANTIZED, Tensor
+from necropsy.fuzz.recipes import COMPLEX, FLOATS, INTEGERS, QUANTIZED, Fill, Tensor
 
 SIMPLE_SHAPES: tuple[tuple[int, ...], ...] = (
     *((), (3,), (2, 3), (1,), (4, 4), (2, 3, 4), (1, 4, 4, 3), (8,), (0,), (1, 1)),
@@ -40,6 +39,7 @@ _FLOATS = (
 _WORDS = (
     *("", "a", "1", "0", "-1", "1,2", "1 2 3", "a b", "(1)", "[1]", "()", "(()())", "0:1", "a=b", "x", " ", "\n", "A"),
     *("%s%n", "\0", "a\0b", "\xff\xfe", "9999999999", "99999999999999999999", "-2147483649", "1e400", "nan", "{}", '"'),
+    "UTF-8",
 )
 _REPEATED = ("(", "a", "1", "[", "1,", "a ", "(1", "-", "{", "9")
 _LENGTHS = (15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 255, 256, 257, 511, 1024, 4096, 10_000, 100_000, 1_000_000)
@@ -70,54 +70,54 @@ def plain(dtype: str, shape: tuple[int, ...]) -> Tensor:
     return Tensor(dtype, shape, "same", (1,))
 
 
-def fills(one: Tensor, numbers: Sequence[int] = (), texts: Sequence[str] = ()) -> Iterator[Tensor]:
-    """The same tensor with other elements; ``numbers``: sizes of the other inputs, and what they are next to."""
+def fills(one: Tensor, numbers: Sequence[int] = (), texts: Sequence[str] = ()) -> list[Fill]:
+    """The kinds and the items of other elements; ``numbers``: sizes of the other inputs, and what they are next to."""
+    found: list[Fill]
     if one.dtype == "bool":
-        yield from (replace(one, kind="same", items=(value,)) for value in (False, True))
-        yield replace(one, kind="cycle", items=(True, False))
-        return
+        return [("same", (False,)), ("same", (True,)), ("cycle", (True, False))]
     if one.dtype == "string":
-        yield from (replace(one, kind="same", items=(value,)) for value in words(texts))
+        found = _same(words(texts))
         if one.size > 1:
-            yield replace(one, kind="cycle", items=(("a", 1), ("", 1), ("a", 100)))
-        return
+            found.append(("cycle", (("a", 1), ("", 1), ("a", 100))))
+        return found
     if one.dtype in FLOATS or one.dtype in COMPLEX:
-        yield from (replace(one, kind="same", items=(value,)) for value in (*_FLOATS, *map(float, numbers)))
-        yield replace(one, kind="ramp", items=(0, 1))
-        yield replace(one, kind="cycle", items=(1.0, float("nan"), -1.0))
+        found = [*_same((*_FLOATS, *map(float, numbers))), ("ramp", (0, 1)), ("cycle", (1.0, float("nan"), -1.0))]
         if one.dtype in FLOATS:
-            yield replace(one, kind="random", items=(1, -10.0, 10.0))
-        return
-    found = integers(one.dtype, numbers)
-    yield replace(one, kind="same", items=(0,))
-    yield replace(one, kind="ramp", items=(0, 1))
-    unsigned = INTEGERS[QUANTIZED.get(one.dtype, one.dtype)][0] == 0
-    for value in found:
-        yield replace(one, kind="same", items=(value,))
+            found.append(("random", (1, -10.0, 10.0)))
+        return found
+    found = [("same", (0,)), ("ramp", (0, 1))]
+    for value in integers(one.dtype, numbers):
+        found.append(("same", (value,)))
         if 1 < one.size <= 16:
             # Only the last element is odd: what is checked by the first one passes.
-            yield replace(one, kind="cycle", items=(*(0,) * (one.size - 1), value))
+            found.append(("cycle", (*(0,) * (one.size - 1), value)))
     if one.size > 1:
-        yield replace(one, kind="cycle", items=(1, 0))
-        if not unsigned:
-            yield replace(one, kind="ramp", items=(one.size - 1, -1))
-        yield replace(one, kind="ramp", items=(1, 1))
-        yield replace(one, kind="random", items=(1, 0, 8))
+        found.append(("cycle", (1, 0)))
+        if INTEGERS[QUANTIZED.get(one.dtype, one.dtype)][0]:
+            found.append(("ramp", (one.size - 1, -1)))
+        found += [("ramp", (1, 1)), ("random", (1, 0, 8))]
+    return found
 
 
-def shapes(one: tuple[int, ...], others: Sequence[tuple[int, ...]]) -> Iterator[tuple[int, ...]]:
-    """Other shapes for an input of shape ``one``; ``others``: those of the other inputs."""
+def _same(items: Iterable[Any]) -> list[Fill]:
+    return [("same", (one,)) for one in items]
+
+
+def shapes(
+    one: tuple[int, ...], others: Sequence[tuple[int, ...]], sizes: Sequence[int] = ()
+) -> Iterator[tuple[int, ...]]:
+    """Other shapes for an input of shape ``one``; ``others``: those of the other inputs; ``sizes``: more to try."""
     found: dict[tuple[int, ...], None] = dict.fromkeys(SIMPLE_SHAPES)
     found |= dict.fromkeys(others)
     found |= {(*one, 1): None, (1, *one): None, (*one, 2): None, one[1:]: None, one[:-1]: None}
     for at, size in enumerate(one):
-        for other in (*SIZES, *(size - 1, size + 1, 2 * size), *LARGE_SIZES):
+        for other in (*SIZES, *(size - 1, size + 1, 2 * size), *LARGE_SIZES, *sizes):
             found[(*one[:at], max(0, other), *one[at + 1 :])] = None
     found |= {tuple([1] * rank): None for rank in range(5, 9)}
     found |= {tuple([2] * rank): None for rank in range(3, 7)}
     found |= dict.fromkeys(HUGE_EMPTY)
     if len(one) == 0:
-        found |= {(size,): None for size in (*SIZES, *LARGE_SIZES)}
+        found |= {(size,): None for size in (*SIZES, *LARGE_SIZES, *sizes)}
     found.pop(one, None)
     for shape in found:
         if Tensor("int8", shape).size <= MOST_ELEMENTS:
@@ -133,8 +133,13 @@ def near(sizes: Iterable[int]) -> list[int]:
 
 
 def attribute_values(kind: str, minimum: int | None, allowed: Sequence[str], numbers: Sequence[int]) -> list[Any]:
-    """Values of an attribute: legal ones, those on the borders, and some that are not allowed."""
+    """Values of an attribute: legal ones, those on the borders, and some that are not allowed.
+
+    ``minimum``: the least value; of a list, its least length.
+    """
     inner = kind[5:-1] if kind.startswith("list(") else kind
+    if inner != kind:
+        return _lists(attribute_values(inner, None, allowed, numbers), minimum or 0)
     single: list[Any]
     match inner:
         case "int":
@@ -155,7 +160,20 @@ def attribute_values(kind: str, minimum: int | None, allowed: Sequence[str], num
             single = [[], [1], [2, 3], [0], [3], [-1], [1 << 31], [1, 2, 3, 4], [46_341, 46_341]]
         case _:
             return []
-    if inner == kind:
-        return single
-    few = single[:16]
-    return [*([one] for one in few), [], *([one] * 4 for one in few[:6]), *([one] * 2 for one in few[:3]), few[:3]]
+    return single
+
+
+def _lists(single: Sequence[Any], least: int) -> list[Any]:
+    """Lists of these values: of the least length that is allowed, of 4 and of 2, and one that is too short."""
+    few = list(single[:16])
+    long = max(4, least)
+    found = [
+        *([one] * max(1, least) for one in few),
+        [],
+        *([one] * long for one in few[:6]),
+        *([one] * max(2, least) for one in few[:3]),
+        [*few[:3], *few[:1] * max(0, least - 3)],
+    ]
+    for at in range(long if few else 0):  # one element is different
+        found += [[*[few[0]] * at, one, *[few[0]] * (long - at - 1)] for one in few[1:4]]
+    return found

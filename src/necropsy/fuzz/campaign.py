@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from necropsy.fuzz.cheap_signature import Death
+from necropsy.fuzz.cheap_signature import SLOW, Death
 from necropsy.fuzz.configurations import PLAIN, Configuration
 from necropsy.fuzz.corpus import Kept, kind_of_result
 from necropsy.fuzz.definitions import OpDefinition
 from necropsy.fuzz.engine import Call, Ended, Engine
 from necropsy.fuzz.generator import Generator, Proposal, Seen
+from necropsy.fuzz.inferred_ranks import inferred_ranks
 from necropsy.fuzz.recipes import Recipe
 
 BATCH = 40
@@ -28,6 +29,8 @@ _MOST_SURVIVORS, _MOST_LETHAL = 300, 40
 """Calls that are kept to learn a precondition from: accepted ones, and those of each kind of death."""
 _HISTORY = 6
 """Calls before a death that may have done the damage."""
+_LARGE = 1 << 16
+"""Elements: an accepted call with so many is made on a small stack as well, where a copy of them may not fit."""
 
 
 @dataclass
@@ -77,12 +80,13 @@ class Campaign:
         most_calls: int | None = None,
         configurations: Sequence[Configuration] = (PLAIN,),
         first: Sequence[Recipe] = (),
+        slow: bool = False,
         watch: Callable[[Campaign], None] = lambda _campaign: None,
     ) -> None:
         """Make no call yet.
 
         ``deadline``: a ``time.monotonic()``; ``configurations``: what batches take turns in; ``first``: the calls to
-        begin with.
+        begin with; ``slow``: a call that does not end in its time is a suspect.
         """
         self.engine, self.op = engine, op
         self.deadline, self.most_calls, self.watch = deadline, most_calls, watch
@@ -98,6 +102,7 @@ class Campaign:
         self.survivors: list[Recipe] = []
         """Accepted calls, each with the same chance of being kept."""
         self._first = {one.call: one for one in first}
+        self._suspects_slow = slow
         self._has_made_first = False
         self._seen = Seen()
         self._generator = Generator(op, seed, self._seen)
@@ -105,6 +110,7 @@ class Campaign:
         self._sampling = Random(f"{seed}:sample:{op.name}")  # noqa: S311 - it is to be repeatable
         self._known: set[tuple[str, str]] = set()
         self._few: list[Proposal] = []
+        self._large: list[Proposal] = []
         self._results: set[str] = set()
         self._messages: set[str] = set()
         self._killed: Counter[str] = Counter()
@@ -128,8 +134,11 @@ class Campaign:
         """Make calls; what was found until an interrupt stays."""
         self._began = time.monotonic()
         self.engine.end_worker()
-        proposals = self._generator.proposals()
+        self.engine.forget_compared()
         try:
+            if not self.op.is_python:
+                self._seen.ranks = inferred_ranks(self.engine, self.op.name, self._generator.plain())
+            proposals = self._generator.proposals()
             self._known.update(self._first)
             self._make_in_each([Proposal(one) for one in self._first.values()])
             self._has_made_first = not self._is_over()
@@ -139,6 +148,9 @@ class Campaign:
                     self._make_in_each(self._few)  # there are not many different ones
                     return
                 self.engine.use(self._turn())
+                if self.engine.configuration.stack is not None:
+                    self._make(self._large)
+                    self._large.clear()
                 self._make(batch)
                 self.watch(self)
         finally:
@@ -201,6 +213,7 @@ class Campaign:
             for proposal, end in zip(batch[at:], ended, strict=False):
                 self._note(proposal, end)
             at += max(1, len(ended))
+            self._seen.compare(self.engine.compared)
             if time.monotonic() >= self.deadline or self.engine.is_stopped():
                 return
 
@@ -220,6 +233,8 @@ class Campaign:
         if end.kind == "accepted":
             self._sample(recipe)
             tally.accepted += 1
+            is_large = recipe.elements >= _LARGE and self.engine.configuration.stack is None
+            self._large += [proposal] if is_large and len(self._large) < BATCH else []
             self.kept.note("result", kind_of_result(recipe), recipe)
             if end.digest is not None and end.digest not in self._results:
                 self._results.add(end.digest)
@@ -246,7 +261,7 @@ class Campaign:
     def _judge_hunger(self) -> None:
         """A correct op may reach our limit of memory; one that dies without it asks for what no machine has."""
         suspect = self._hungry
-        if suspect is None or self.engine.is_stopped():
+        if suspect is None or self.engine.is_stopped() or self._limits.data is None:
             return
         self.engine.limit_data(None)
         end = self.engine.run([suspect.recipe.call], fresh=True)[-1]
@@ -260,6 +275,8 @@ class Campaign:
         if end.kind == "slow":
             tally.slow += 1
             self.engine.limit_seconds(max(1.0, self.engine.limits.seconds / 2))
+            if self._suspects_slow and self.engine.configuration == PLAIN:
+                self._suspect(recipe, SLOW, Configuration(limit=self._limits.seconds))
         elif end.kind == "hungry" or end.death is None:
             tally.hungry += 1
             if end.death is not None and self._hungry is None:
@@ -268,21 +285,23 @@ class Campaign:
                 )
         else:
             tally.deaths += 1
-            self.kept.note("death", end.death.signature, recipe)
-            known = self.suspects.get(end.death.signature)
-            configuration = self.engine.configuration
-            if known is not None:
-                known.times += 1
-                if known.configuration != PLAIN and configuration == PLAIN:
-                    known.recipe, known.configuration, known.before = recipe, PLAIN, tuple(self._history)
-                if len(known.lethal) < _MOST_LETHAL:
-                    known.lethal.append(recipe)
-                return
-            self.suspects[end.death.signature] = Suspect(
+            self._suspect(recipe, end.death, self.engine.configuration)
+
+    def _suspect(self, recipe: Recipe, death: Death, configuration: Configuration) -> None:
+        self.kept.note("death", death.signature, recipe)
+        known = self.suspects.get(death.signature)
+        if known is None:
+            self.suspects[death.signature] = Suspect(
                 recipe,
-                end.death,
-                tally.executions,
+                death,
+                self.tally.executions,
                 time.monotonic() - self._began,
                 tuple(self._history),
                 configuration=configuration,
             )
+            return
+        known.times += 1
+        if known.configuration != PLAIN and configuration == PLAIN:
+            known.recipe, known.configuration, known.before = recipe, PLAIN, tuple(self._history)
+        if len(known.lethal) < _MOST_LETHAL:
+            known.lethal.append(recipe)

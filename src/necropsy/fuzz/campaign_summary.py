@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+import msgspec
+
 from necropsy.fuzz.campaign import Campaign
 from necropsy.model import FuzzTarget, Gap
 
@@ -37,6 +39,14 @@ def summary(campaign: Campaign, *, recorded: int) -> FuzzTarget:
         misused=tally.misused,
         recorded=recorded,
     )
+
+
+def with_sanitized(target: FuzzTarget, campaign: Campaign) -> FuzzTarget:
+    """The same with the calls of a campaign on the build with AddressSanitizer."""
+    other = summary(campaign, recorded=0)
+    counts = [name for name in target.__struct_fields__ if name != "name"]
+    added = {name: getattr(target, name) + getattr(other, name) for name in counts}
+    return msgspec.structs.replace(target, **added | {"sanitized": other.executions})
 
 
 def gaps(campaign: Campaign) -> Iterator[Gap]:

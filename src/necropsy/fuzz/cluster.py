@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib
 import os
-import socket
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -19,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from necropsy import serialize
+from necropsy import ray_cluster, serialize
 from necropsy.errors import NecropsyError
 from necropsy.fuzz import test_writer
 from necropsy.fuzz.definitions import OpDefinition
@@ -31,7 +29,6 @@ from necropsy.model import Document
 from necropsy.temporary_folders import TemporaryFolder
 
 _LOOK_S = 0.5
-_CONNECT_S = 10.0
 _PREFIX = "necropsy-cluster-"
 
 
@@ -184,18 +181,6 @@ def _with_relative_tests(fuzz: Any) -> Any:
     return msgspec.structs.replace(fuzz, findings=tuple(found))
 
 
-def _check(address: str) -> None:
-    """Ask whether anything listens there: Ray itself tries for minutes. Raises ``NecropsyError`` if not."""
-    host, colon, port = address.removeprefix("ray://").rpartition(":")
-    if not colon or not port.isdigit():
-        return
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_S).close()
-    except (OSError, OverflowError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise NecropsyError(f"cannot connect to the Ray cluster {address}: {why}") from error
-
-
 @contextlib.contextmanager
 def connected(address: str) -> Iterator[tuple[Callable[[str, Options], RemoteSlot], int]]:
     """Connect to a cluster: what starts a slot there, and how many CPUs it has.
@@ -204,20 +189,6 @@ def connected(address: str) -> Iterator[tuple[Callable[[str, Options], RemoteSlo
         NecropsyError: Ray is not installed, or there is no cluster.
 
     """
-    try:
-        ray = importlib.import_module("ray")
-    except ImportError as error:
-        failed = NecropsyError("--ray needs Ray, which is not installed")
-        failed.hint = "pip install 'necropsy[ray]'"
-        raise failed from error
-    _check(address)
-    try:
-        ray.init(address=address, log_to_driver=False, logging_level="ERROR", configure_logging=False)
-    except Exception as error:
-        said = str(error).strip().splitlines() or [type(error).__name__]
-        raise NecropsyError(f"cannot connect to the Ray cluster {address}: {said[0]}") from error
-    try:
+    with ray_cluster.connected(address) as ray:
         cpus = int(ray.cluster_resources().get("CPU", 1))
         yield lambda target, options: RemoteSlot(ray, target, options), max(1, cpus)
-    finally:
-        ray.shutdown()

@@ -86,6 +86,7 @@ class Comparisons:
             modified=tuple(found["modified"]),
             results=tuple(found["shown"]),
             shapes=tuple(found["shapes"]),
+            gradient=tuple(found["gradient"]),
             is_stateful=self._op.is_stateful,
             is_python=self._op.is_python,
         )

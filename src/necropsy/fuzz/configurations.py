@@ -22,16 +22,26 @@ SMALL_BLOCKS = 100
 class Configuration:
     """``guard``: the side of each buffer that a forbidden page is at; ``stack``: bytes for the thread that calls.
 
-    ``small_blocks``: of how many buffers below 1 KiB, tensors excepted, which are always guarded.
+    ``small_blocks``: of how many buffers below 1 KiB, tensors excepted, which are always guarded. ``sanitized``: the
+    library is the build with AddressSanitizer, in all workers of an engine or in none.
     """
 
     guard: Placement | None = None
     small_blocks: int = 0
     stack: int | None = None
+    sanitized: bool = False
+    limit: float | None = None
+    """Seconds after which a call counts as one that does not end."""
+    memory: int | None = None
+    """Bytes of data that the process may have. Workers have such a limit anyway, a plain process has none."""
 
     @property
     def needs(self) -> tuple[FuzzNeed, ...]:
         """What a plain process lacks."""
+        if self.sanitized:
+            return ("sanitizer",)
+        if self.memory is not None:
+            return ("memory-limit",)
         guard: tuple[FuzzNeed, ...] = ("guard",) if self.guard is not None else ()
         return (*guard, "stack-size") if self.stack is not None else guard
 
@@ -44,11 +54,16 @@ class Configuration:
 
     def __str__(self) -> str:
         """As the end of a sentence: ``in plain Python``."""
+        if self.sanitized:
+            return "with the library built with AddressSanitizer"
+        if self.memory is not None:
+            return f"in plain Python with at most {self.memory / (1 << 30):.2g} GiB of data (`ulimit -d`)"
         where = "in plain Python" if self.guard is None else "with `necropsy run --guard`"
         return where if self.stack is None else f"{where} with a stack of {self.stack >> 10:,} KiB"
 
 
 PLAIN = Configuration()
+SANITIZED = Configuration(sanitized=True)
 
 
 def rotation(*, guard: bool, stack: int, is_python: bool) -> tuple[Configuration, ...]:
@@ -70,13 +85,12 @@ def why_unguarded(wish: GuardWish, *, loaded: bool | None = None) -> Gap | None:
 
     """
     error = None
-    if loaded is False:
-        error = NecropsyError("--guard does not work: the interpreter did not load the guard library")
-    else:
-        try:
-            guard_preload.check()
-        except NecropsyError as missing:
-            error = missing
+    try:
+        guard_preload.check()
+        if loaded is False:
+            error = NecropsyError("--guard does not work: the interpreter did not load the guard library")
+    except NecropsyError as missing:
+        error = missing
     if error is not None and wish == "on":
         raise error
     if error is None:

@@ -8,10 +8,11 @@ from pathlib import Path
 
 from necropsy.fuzz import contract_tests, test_writer
 from necropsy.fuzz.campaign import Campaign
+from necropsy.fuzz.causes import ACCESS, DAMAGE
 from necropsy.fuzz.comparisons import Comparisons
 from necropsy.fuzz.configurations import PLAIN
 from necropsy.fuzz.described_calls import described, shown
-from necropsy.fuzz.findings import ACCESS, DAMAGE, Findings
+from necropsy.fuzz.findings import Findings
 from necropsy.fuzz.recipes import Recipe
 from necropsy.fuzz.shrinker import Shrinker
 from necropsy.model import CallComparison, Diagnosis, FuzzFinding, FuzzFirst, FuzzNeed, Gap, Reproduced
@@ -21,7 +22,7 @@ from necropsy.rules import call_rules
 _RUNS = 5
 _MOST_RUNS = 60
 _RACE = "data-race"
-_OF_RESULTS = frozenset({"op-uninitialised-read", "op-nondeterministic", _RACE})
+_OF_RESULTS = frozenset({"op-uninitialised-read", "op-nondeterministic", "op-gradient-wrong", _RACE})
 _ACCESSES = ACCESS | DAMAGE
 _NEEDS: dict[str, tuple[FuzzNeed, ...]] = {
     "op-uninitialised-read": ("guard", "second-run"),
@@ -91,7 +92,7 @@ def _add(
         headline=f"{rule}: {diagnosis.summary}",
         source=findings.source,
         place=place,
-        modified=comparison.modified,
+        names=comparison.gradient[:1] if rule == "op-gradient-wrong" else comparison.modified,
     )
     test_writer.write(place, text)
     with contextlib.suppress(ValueError):

@@ -7,14 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from necropsy.fuzz.recipes import Recipe
+from necropsy.fuzz.target import gradients
 from necropsy.fuzz.target.comparing import FILLS
 from necropsy.fuzz.test_writer import MARK, Source, arguments_of, lines_of, quoted, test_name
 
 
 def text_of(
-    rule: str, op: str, recipe: Recipe, *, headline: str, source: Source, place: Path, modified: Sequence[str] = ()
+    rule: str, op: str, recipe: Recipe, *, headline: str, source: Source, place: Path, names: Sequence[str] = ()
 ) -> str:
-    """The file's text, for the finding of ``rule``; ``modified``: the names of the inputs that the call changes."""
+    """The file's text, for the finding of ``rule``.
+
+    ``names``: the inputs that the call changes, or the one whose gradient is wrong.
+    """
     imports, top, made = lines_of(source, place, recipe)
     of_test = _OF_RULE[rule]
     call = test_name(op).replace("test_", "call_", 1) if of_test.body else test_name(op)
@@ -30,7 +34,7 @@ def text_of(
         *((*(f"    {one}" for one in frameworks), "") if of_test.has_child and frameworks else ()),
         f"    {made}",
         arguments_of(recipe),
-        *of_test.after.format(function=recipe.function, rule=rule, names=list(modified)).splitlines(),
+        *of_test.after.format(function=recipe.function, rule=rule, names=list(names)).splitlines(),
     ]
     if of_test.body:
         lines += [
@@ -111,6 +115,38 @@ _SHAPES = """\
     for one, other in zip(inferred, made):
         assert one.is_compatible_with(other.shape), f"{rule}: {{one}} is inferred, and it is {{other.shape}}"
 """
+_GRADIENT = f"""\
+    # Other elements: most functions are defined and smooth there.
+    (name,) = {{names!r}}
+    random = np.random.RandomState({gradients.POINTS[0]})
+    for one, value in arguments.items():
+        if tf.is_tensor(value) and value.dtype in (tf.float32, tf.float64) and value.shape.num_elements() <= {gradients.LARGEST}:
+            arguments[one] = tf.constant(random.uniform({gradients.LOW}, {gradients.HIGH}, value.shape), value.dtype)
+    point = arguments[name]
+    random = np.random.RandomState({gradients.POINTS[0] + gradients.DIRECTION})
+    direction = tf.constant(random.uniform(-1, 1, point.shape), point.dtype)
+    step = {gradients.STEPS["float32"]} if point.dtype == tf.float32 else {gradients.STEPS["float64"]}
+
+    def weighted(one):
+        weights = tf.reshape(tf.cos(tf.cast(tf.range(tf.size(one)), tf.float64)), one.shape)
+        return tf.reduce_sum(tf.cast(one, tf.float64) * weights)
+
+    def total(at):
+        results = tf.nest.flatten({{function}}(**{{{{**arguments, name: at}}}}))
+        return tf.add_n([weighted(one) for one in results if one.dtype == point.dtype])
+
+    try:
+        with tf.GradientTape() as tape:
+            tape.watch(point)
+            value = total(point)
+    except Exception as error:
+        print(error)  # a proper refusal
+        return
+    gradient = float(tf.reduce_sum(tf.convert_to_tensor(tape.gradient(value, point)) * direction))
+    difference = float(total(point + step / 2 * direction) - total(point - step / 2 * direction)) / step
+    wrong = f"{{rule}}: the gradient gives {{{{gradient}}}}, and the result changes by {{{{difference}}}}"
+    assert abs(gradient - difference) <= {gradients.WRONG} * max(abs(gradient), abs(difference)), wrong
+"""  # noqa: E501 - a line of the test
 _REPEATED = _Test(
     passes="The test passes once the same call gives the same result.",
     after="""\
@@ -144,6 +180,9 @@ _OF_RULE = {
         passes="The test passes once the output has the shape that the op's shape function infers.",
         after="    return {function}(**arguments)\n",
         body=_SHAPES,
+    ),
+    "op-gradient-wrong": _Test(
+        passes="The test passes once the gradient is the derivative of the result.", after=_GRADIENT
     ),
     "op-nondeterministic": _REPEATED,
     "data-race": _REPEATED,

@@ -132,9 +132,13 @@ class Corpus:
         yield from files[:MOST_FILES]
 
 
+_READ = sum(getattr(os, name, 0) for name in ("O_RDONLY", "O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
+"""Windows has the last one only."""
+
+
 def _read(path: Path) -> Any:
     """The data of a file, which anyone may have written."""
-    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    handle = os.open(path, _READ)
     with os.fdopen(handle, "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise UnfitRecipeError("not a regular file")

@@ -38,6 +38,7 @@ class Attribute:
     name: str
     type: str
     minimum: int | None = None
+    """The least value; of a list, its least length."""
     allowed: tuple[str, ...] = ()
     default: Any = None
     has_default: bool = False
@@ -54,6 +55,8 @@ class OpDefinition:
     attributes: tuple[Attribute, ...]
     combinations: tuple[Mapping[str, str], ...]
     has_kernel: bool = True
+    is_removed: bool = False
+    """TensorFlow still registers it, and refuses each call."""
     is_stateful: bool = False
     """Its results may differ for the same inputs."""
     is_python: bool = False
@@ -84,6 +87,8 @@ class OpDefinition:
         """Why no call of it can be made up; None where it can."""
         if not self.has_kernel:
             return "it has no kernel for the CPU"
+        if self.is_removed:
+            return "this TensorFlow refuses all calls of it: the op has been removed"
         for one in self.inputs:
             if one.is_reference:
                 return f"its input {one.name} is a reference variable, which cannot be called eagerly"
@@ -119,6 +124,7 @@ def definition(described: Mapping[str, Any]) -> OpDefinition:
         attributes,
         tuple(_combinations(typed, kernels)),
         has_kernel=bool(kernels),
+        is_removed=bool(described.get("removed")),
         is_stateful=bool(described.get("isStateful") or described.get("isDistributedCommunication")),
     )
 

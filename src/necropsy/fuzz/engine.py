@@ -12,6 +12,7 @@ import mmap
 import os
 import select
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -27,23 +28,25 @@ from necropsy.fuzz.cheap_signature import Death, death
 from necropsy.fuzz.configurations import PLAIN, Configuration
 from necropsy.fuzz.function_names import FunctionNames
 from necropsy.fuzz.target import server
-from necropsy.fuzz.target.worker import ACCEPTED, FIRST, HEAD, MOST, RECORD, REFUSED
+from necropsy.fuzz.target.worker import ACCEPTED, COMPARED, FIRST, HEAD, MOST, RECORD, REFUSED, SHARED
 from necropsy.json_lines import Answers
+from necropsy.model import Gap
 from necropsy.temporary_folders import TemporaryFolder
 
 START_S = 180.0
 """Seconds that loading the target may take."""
 _WORKER_S = 60.0
 """Seconds in which a worker must have begun with its first call."""
-_TICK_S = 0.05
-_LOG = 8000
-_QUIET = {
+_TICK_S, _LOG = 0.05, 8000
+_OF_A_CALL, _THREADS = 1 << 30, 4
+"""Bytes of data; threads that a framework may start for each processor, whose stacks count as data."""
+QUIET = {
     "CUDA_VISIBLE_DEVICES": "-1",
     "OPENBLAS_NUM_THREADS": "1",  # without it `import numpy` starts threads, and a fork would lose them
     "PYTHONDONTWRITEBYTECODE": "1",
     "TF_CPP_MIN_LOG_LEVEL": "1",
 }
-_NAMES = ("results", "batch", "messages", "log")
+_COMPARED, _NAMES = struct.Struct("=q"), ("results", "batch", "messages", "log")
 
 Call = tuple[str, str]
 """What is called, and its keyword arguments, as texts of Python."""
@@ -51,7 +54,7 @@ Call = tuple[str, str]
 
 @dataclass(frozen=True)
 class Limits:
-    """What a call may take: seconds, and bytes of data."""
+    """What a call may take: seconds, and bytes of data (RLIMIT_DATA); of data None for as much as there is."""
 
     seconds: float = 8.0
     data: int | None = 4 << 30
@@ -73,6 +76,21 @@ class Ended:
     death: Death | None = None
 
 
+def _enough_data(pid: int) -> int:
+    """For a worker: a call gets a gigabyte, so that an allocation can fail before a call has filled it for seconds.
+
+    In addition to what the process ``pid`` has, and to the stacks of a framework's threads.
+    """
+    import resource
+
+    with contextlib.suppress(OSError, ValueError):
+        status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
+        has = max(int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith("VmData:"))
+        stack = max(resource.getrlimit(resource.RLIMIT_STACK)[0], 8 << 20)
+        return has + _OF_A_CALL + (os.cpu_count() or 1) * _THREADS * stack
+    return Limits().data or _OF_A_CALL
+
+
 class RefusedTargetError(NecropsyError):
     """The target cannot be loaded; ``what``: ``framework``, ``library``, ``op`` or ``module``."""
 
@@ -84,10 +102,23 @@ class RefusedTargetError(NecropsyError):
 class Engine:
     """A fork server with at most one worker, until it is closed."""
 
+    lacks: Gap | None = None
+    """What its calls cannot be made with, in one gap; None where it makes them in all configurations."""
+    is_traced = True
+    """It is known where workers die; without ptrace, only of which signal."""
+
     def __init__(
-        self, python: str, target: Mapping[str, Any], limits: Limits | None = None, *, guard: bool = False
+        self,
+        python: str,
+        target: Mapping[str, Any],
+        limits: Limits | None = None,
+        *,
+        guard: bool = False,
+        variables: Mapping[str, str] | None = None,
     ) -> None:
         """Load the target; with ``guard`` behind the guard allocator, which guards nothing in plain workers.
+
+        ``variables``: more of the environment.
 
         Raises:
             RefusedTargetError: it cannot be loaded there.
@@ -105,30 +136,41 @@ class Engine:
         """Workers that were forked."""
         self._folder = TemporaryFolder("necropsy-calls-")
         self._files = {name: os.memfd_create(f"necropsy-{name}", 0) for name in _NAMES}
-        os.posix_fallocate(self._files["results"], 0, FIRST + MOST * RECORD.size)
-        self._shared = mmap.mmap(self._files["results"], FIRST + MOST * RECORD.size)
+        os.posix_fallocate(self._files["results"], 0, SHARED)
+        self._shared = mmap.mmap(self._files["results"], SHARED)
         self._wake, self._done = os.pipe(), os.pipe()
         descriptors = {**self._files, "wake": self._wake[0], "done": self._done[1]}
         self._process: subprocess.Popen[bytes] | None = None
         self._pid: int | None = None
         self._read_messages = 0
         self._guards_small_inputs = "function" in target  # an op's inputs are tensors, which are aligned blocks
-        library = target.get("library")
+        library = target.get("library") or target.get("sanitized")
         self._names = FunctionNames(Path(library)) if library is not None else None
         options = {"target": dict(target), "descriptors": descriptors, "parent": os.getpid()}
         try:
-            self._start(python, options, tuple(descriptors.values()), guard=guard)
+            pid = self._start(python, options, tuple(descriptors.values()), guard=guard, more=variables or {})
         except BaseException:
             self.close()
             raise
+        if limits is None:
+            self.limits = Limits(data=_enough_data(pid))
 
-    def _start(self, python: str, options: Mapping[str, Any], kept: tuple[int, ...], *, guard: bool) -> None:
+    def _start(
+        self,
+        python: str,
+        options: Mapping[str, Any],
+        kept: tuple[int, ...],
+        *,
+        guard: bool,
+        more: Mapping[str, str],
+    ) -> int:
+        """Start the process that forks the workers; its number."""
         words = [
             *(sys.executable, "-I", "-S", str(Path(sandbox.__file__)), str(self._folder.path), "--"),
             *(python, str(Path(server.__file__)), json.dumps(options)),
         ]
         variables = {name: value for name, value in os.environ.items() if name != "NECROPSY_WATCHER"}
-        variables |= {"TMPDIR": str(self._folder.path), **_QUIET}
+        variables |= {"TMPDIR": str(self._folder.path), **QUIET, **more}
         if guard:
             variables = _with_guard(variables)
         try:
@@ -150,9 +192,11 @@ class Engine:
         if "refused" in first:
             raise RefusedTargetError(first["what"], first["refused"])
         self.offered: dict[str, Any] = first["offered"]
+        self._takes_arrays = self.offered.get("function", {}).get("arrays", False)
         self.python_version: str = first["python"]
         self.has_guard: bool = first["guard"]
         """Guarded configurations can be used."""
+        return self._process.pid
 
     # ------------------------------------------------------------ calls
 
@@ -164,22 +208,27 @@ class Engine:
         """
         if len(calls) > MOST:
             raise ValueError(f"a batch has {MOST} calls at most")
-        if fresh:
-            self.end_worker()
-        if self._pid is None:
-            self._fork()
-        data = json.dumps({"calls": list(calls), "compare": compare, **self._how()}).encode()
-        os.ftruncate(self._files["batch"], 0)
-        os.pwrite(self._files["batch"], data, 0)
+        self._ready(fresh=fresh)
         self._shared[FIRST : FIRST + len(calls) * RECORD.size] = bytes(len(calls) * RECORD.size)
         HEAD.pack_into(self._shared, 0, -1, 0.0)
-        os.write(self._wake[1], b".")
+        self._send(json.dumps({"calls": list(calls), "compare": compare, **self._how()}).encode())
         ended = self._wait()
         made = self._results(len(calls))
         self._collect_messages()
         if ended is not None and len(made) < len(calls):
             made.append(ended)
         return made
+
+    def _ready(self, *, fresh: bool) -> None:
+        if fresh:
+            self.end_worker()
+        if self._pid is None:
+            self._fork()
+
+    def _send(self, batch: bytes) -> None:
+        os.ftruncate(self._files["batch"], 0)
+        os.pwrite(self._files["batch"], batch, 0)
+        os.write(self._wake[1], b".")
 
     def _how(self) -> dict[str, Any]:
         """The configuration, for the worker."""
@@ -255,6 +304,17 @@ class Engine:
                 self.texts.setdefault(noted["digest"], noted["text"])
         self._read_messages += whole
 
+    @property
+    def compared(self) -> list[int]:
+        """The constants that the calls so far were compared with, if the library was built to collect them."""
+        many = _COMPARED.unpack_from(self._shared, COMPARED)[0]
+        whole = range(COMPARED + 8, COMPARED + 8 + min(many, (SHARED - COMPARED) // 8 - 1) * 8, 8)
+        return [_COMPARED.unpack_from(self._shared, at)[0] for at in whole]
+
+    def forget_compared(self) -> None:
+        """Collect the constants anew."""
+        _COMPARED.pack_into(self._shared, COMPARED, 0)
+
     def log(self) -> str:
         """The end of what the last worker wrote to stdout and stderr."""
         size = os.fstat(self._files["log"]).st_size
@@ -270,7 +330,8 @@ class Engine:
             self._stdin.flush()
         except OSError as error:
             raise NecropsyError("the process that forks the workers ended unexpectedly") from error
-        self._pid = int(self._answers.next(_WORKER_S)["pid"])
+        answer = self._answers.next(_WORKER_S)
+        self._pid, self.is_traced = answer["pid"], answer["traced"]
         self.starts += 1
 
     def _drain(self) -> None:
@@ -280,10 +341,9 @@ class Engine:
                 os.read(reading, 4096)
 
     def _resident(self) -> int:
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            text = Path(f"/proc/{self._pid}/statm").read_text(encoding="ascii")
-            return int(text.split()[1]) * os.sysconf("SC_PAGE_SIZE")
-        return 0
+        from necropsy.capture.linux.inspect.resource_use import resident  # not for Windows
+
+        return (resident(self._pid) if self._pid is not None else None) or 0
 
     def limit_seconds(self, seconds: float) -> None:
         """Set the time limit of a call."""
@@ -299,7 +359,7 @@ class Engine:
         """Make the next calls so."""
         if configuration.stack not in {None, self.configuration.stack}:
             self.end_worker()  # a stack that has grown does not shrink
-        if self._guards_small_inputs and configuration.guard != self.configuration.guard:
+        if self._takes_arrays and configuration.guard != self.configuration.guard:
             self.end_worker()  # NumPy uses the memory of earlier arrays again
         self.configuration = configuration
 
@@ -335,8 +395,6 @@ class Engine:
 
 def _with_guard(variables: Mapping[str, str]) -> dict[str, str]:
     """The variables of a process in which the guard allocator waits to be armed."""
-    entries = guard_preload.added(
-        f"{name}={value}".encode("utf-8", "surrogateescape") for name, value in variables.items()
-    )
+    entries = guard_preload.added(os.fsencode(f"{name}={value}") for name, value in variables.items())
     pairs = (os.fsdecode(one).partition("=") for one in entries)
     return {**{name: value for name, _, value in pairs}, guard_preload.OPTIONS: "disarmed,small=1,large=1"}

@@ -3,58 +3,43 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
 
 from necropsy.crashed import own_report
-from necropsy.fuzz import plain_run, test_writer
+from necropsy.fuzz import plain_run, sanitizer_tests, test_writer
 from necropsy.fuzz.campaign import Campaign, Suspect
-from necropsy.fuzz.cheap_signature import Death
-from necropsy.fuzz.configurations import PLAIN, SMALL_BLOCKS, Configuration
+from necropsy.fuzz.causes import DAMAGE, Alone, Cause, is_same_cause
+from necropsy.fuzz.cheap_signature import NO_MEMORY, SLOW
+from necropsy.fuzz.configurations import PLAIN, SANITIZED, SMALL_BLOCKS, Configuration
 from necropsy.fuzz.definitions import OpDefinition
 from necropsy.fuzz.described_calls import described, shown
 from necropsy.fuzz.engine import Ended, Engine
-from necropsy.fuzz.function_names import without_types
 from necropsy.fuzz.preconditions import Preconditions
 from necropsy.fuzz.recipes import Recipe
+from necropsy.fuzz.sanitized_build import SanitizedBuild
 from necropsy.fuzz.shrinker import MOST_RUNS, NUMBERS, SMALL, Shrinker, with_margin
+from necropsy.fuzz.target.functions import VARIABLE
 from necropsy.model import Diagnosis, Evidence, FuzzFinding, FuzzFirst, FuzzPrecondition, Gap, Report, Reproduced
 
 REPEATED = 30
 """Calls in one process for a death that comes later than the damage."""
 _RUNS = 5
+_SLOW_RUNS, _SLOW_TRIALS = 2, 8
+"""Of a call that does not end, each of which takes its whole time: runs, and trials to make it simpler."""
+_IMPORTS_S = 22.0
+"""Seconds for the imports before a call that does not end."""
+_OTHERS = 4
+"""Calls that died in the same way, to be tried where the first one does not die again."""
 _GUARDED = Configuration(guard="end", small_blocks=SMALL_BLOCKS)
 _BOTH_ENDS = (_GUARDED, replace(_GUARDED, guard="begin"))
+_FAILS_S = 1.0
+"""Seconds in which an allocation fails. Calls that get the memory take long to fill it, and are of no interest."""
 _FRESH_S = 2.0
 """Seconds of a call that is made for a precondition."""
-DAMAGE = frozenset({"heap-corruption", "heap-buffer-overflow", "double-free", "use-after-free", "invalid-write"})
-ACCESS = frozenset({"heap-buffer-overflow", "use-after-free", "invalid-read", "invalid-write"})
-
-
-@dataclass(frozen=True)
-class Alone:
-    """A call that kills a process that made no other: ``repeated`` times, where once is not enough."""
-
-    recipe: Recipe
-    repeated: int
-    death: Death
-    configuration: Configuration = PLAIN
-
-
-@dataclass
-class Cause:
-    """What a finding was made from: its call, and all deaths that were counted to it."""
-
-    alone: Alone
-    suspects: list[Suspect]
-
-    @property
-    def signatures(self) -> frozenset[str]:
-        """The cheap signatures of its deaths."""
-        return frozenset({self.alone.death.signature, *(one.death.signature for one in self.suspects)})
 
 
 @dataclass
@@ -73,6 +58,10 @@ class Findings:
     """Of the deaths among ``found``, by their places in it."""
     reports: list[Report] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
+    build: SanitizedBuild | None = None
+    """What the engine has loaded, if that is a build with AddressSanitizer."""
+    plainer: Findings | None = None
+    """The findings without it: what dies there as well is one of these."""
 
     def counts(self, op: OpDefinition, suspect: Suspect) -> bool:
         """A damaged heap dies in many ways: count it to a finding on the same op that damages it, if there is one."""
@@ -102,18 +91,49 @@ class Findings:
 
     def _add(self, op: OpDefinition, suspect: Suspect) -> None:
         self.watch(f"{op.name}: running a lethal call again")
-        alone = self._alone(suspect)
-        if alone is None:
-            self._gap(op, suspect, "did not die when it was made again")
-            return
-        recipe = self._shrunk(op, alone)
-        runs = [self._run(recipe, alone.repeated, fresh=True) for _ in range(_RUNS)]
-        crashed = sum(one.kind in {"died", "hungry"} for one in runs)
-        if not crashed:
-            recipe, runs = alone.recipe, [self._run(alone.recipe, alone.repeated, fresh=True) for _ in range(_RUNS)]
-            crashed = sum(one.kind in {"died", "hungry"} for one in runs)
+        is_slow = suspect.configuration.limit is not None
+        why = "ended when it was made again" if is_slow else "did not die when it was made again"
+        for alone in self._alone(suspect):
+            crashed = self._try(op, suspect, alone)
+            if crashed is None:
+                return
+            what, runs = ("did not end", _SLOW_RUNS) if is_slow else ("died", _RUNS)
+            why = f"{what} in {crashed} of {runs} workers, but {'did' if is_slow else 'not'} {alone.configuration}"
+        self._gap(op, suspect, why)
+
+    def _try(self, op: OpDefinition, suspect: Suspect, alone: Alone) -> int | None:
+        """None where the call became a finding, or another time of one; or how many workers died of it."""
+        simpler = self._shrunk(op, alone)
+        recipe = simpler[-1]
+        if self.plainer is not None and self.plainer.takes(op, replace(suspect, recipe=recipe)):
+            return None
+        many = _RUNS if alone.configuration.limit is None else _SLOW_RUNS
+        crashed = 0
+        # Of the simplest call, one halfway to it and the first one: the simplest of those that die most often.
+        for one in {one.call: one for one in (simpler[-1], simpler[len(simpler) // 2], simpler[0])}.values():
+            ends = [self._run(one, alone.repeated, fresh=True) for _ in range(many)]
+            deaths = sum(end.kind in {"died", "hungry"} for end in ends)
+            if deaths > crashed:
+                recipe, crashed = one, deaths
+            if crashed == many:
+                break
         self.watch(f"{op.name}: diagnosing {alone.death.signature}")
-        self._diagnose(op, suspect, recipe, alone, Reproduced(runs=_RUNS, crashed=crashed))
+        is_found = self._diagnose(op, suspect, recipe, alone, Reproduced(runs=many, crashed=crashed))
+        return None if is_found else crashed
+
+    def takes(self, op: OpDefinition, suspect: Suspect) -> bool:
+        """Whether the call of a death elsewhere dies here as well, and is a finding; it is added to it."""
+        guarded = _BOTH_ENDS if self.engine.has_guard else ()
+        found = next((one for one in (PLAIN, *guarded) if self._dying([(suspect.recipe, 1)], one) is not None), None)
+        if found is None:
+            return False
+        times, gaps = sum(one.times for one in self.found), len(self.gaps)
+        alone = self._dying([(suspect.recipe, 1)], found)
+        if alone is not None:
+            self.add(op, replace(suspect, death=alone.death, configuration=found, before=(), lethal=[]))
+        taken = sum(one.times for one in self.found) > times
+        del self.gaps[gaps:]
+        return taken
 
     def add_preconditions(self, campaign: Campaign) -> None:
         """Tell of each finding on this op what its calls have in common, where that can be learned."""
@@ -121,7 +141,8 @@ class Findings:
         self.engine.limit_seconds(_FRESH_S)
         try:
             for at, cause in self.causes.items():
-                if self.found[at].call.target == campaign.op.name:
+                is_made_here = cause.alone.configuration.sanitized == (self.build is not None)
+                if self.found[at].call.target == campaign.op.name and is_made_here:
                     self.watch(f"{campaign.op.name}: looking for the condition that the call breaks")
                     one = self._precondition(campaign, cause)
                     self.found[at] = msgspec.structs.replace(self.found[at], precondition=one)
@@ -131,6 +152,9 @@ class Findings:
 
     def _precondition(self, campaign: Campaign, cause: Cause) -> FuzzPrecondition | None:
         alone = cause.alone
+        configuration = alone.configuration
+        if configuration.limit is not None or configuration.memory is not None:
+            return None
         if any(one.asks_for_memory for one in cause.suspects):
             return None
         # A read at a wild address survives by chance, and not where the buffers are guarded.
@@ -152,22 +176,46 @@ class Findings:
     # ------------------------------------------------------------ alone, and simpler
 
     def _run(self, recipe: Recipe, repeated: int, *, fresh: bool) -> Ended:
-        return self.engine.run([recipe.call] * repeated, fresh=fresh)[-1]
+        end = self.engine.run([recipe.call] * repeated, fresh=fresh)[-1]
+        is_meant = end.kind == "slow" and self.engine.configuration.limit is not None
+        return replace(end, kind="died", death=SLOW) if is_meant else end
 
-    def _alone(self, suspect: Suspect) -> Alone | None:
-        """The call that kills by itself, in the plainest configuration in which it does."""
+    def _alone(self, suspect: Suspect) -> Iterator[Alone]:
+        """Calls that kill by themselves: the plainest configuration first, then others that died in the same way.
+
+        What lies behind a buffer differs between one worker and another, and the process of the test. There is a
+        forbidden page in all of them where the buffers are guarded.
+        """
         own = suspect.configuration
+        if own.limit is not None:
+            alone = self._dying([(suspect.recipe, 1)], own)
+            if alone is not None:
+                yield alone
+            return
         before = tuple((one, REPEATED) for one in reversed(suspect.before))
         tries = ((suspect.recipe, 1), (suspect.recipe, 1), (suspect.recipe, REPEATED), *before)
-        if own != PLAIN:
+        others = tuple((one, 1) for one in suspect.lethal[:_OTHERS])
+        if own not in {PLAIN, SANITIZED}:
             alone = self._dying(tries[:1], PLAIN)
             if alone is not None and alone.death.signature == suspect.death.signature:
-                return alone
-        alone = self._dying(tries, own)
-        if alone is None and own.guard is None and self.engine.has_guard:
+                yield alone
+        alone = self._dying((*tries, *others), own)
+        if alone is not None:
+            if own == PLAIN and self._needs_limit(alone):
+                yield replace(alone, configuration=Configuration(memory=self.engine.limits.data))
+                return  # without the limit it might use all of the machine's memory
+            yield alone
+        if own.guard is None and self.engine.has_guard:
             # The call may have met a block that was guarded for one before it.
-            alone = self._dying(tuple((recipe, 1) for recipe, _ in tries[1:]), _GUARDED)
-        return alone
+            once = (
+                *(() if alone is None else ((alone.recipe, 1),)),
+                *((recipe, 1) for recipe, _ in tries[1:]),
+                *others,
+            )
+            for configuration in _BOTH_ENDS:
+                alone = self._dying(once, configuration)
+                if alone is not None:
+                    yield alone
 
     def _dying(self, tries: Sequence[tuple[Recipe, int]], configuration: Configuration) -> Alone | None:
         """The first of these calls that kills: the suspect's own, or one before that damaged the heap."""
@@ -178,7 +226,21 @@ class Findings:
                 return Alone(recipe, repeated, end.death, configuration)
         return None
 
-    def _shrunk(self, op: OpDefinition, alone: Alone) -> Recipe:
+    def _needs_limit(self, alone: Alone) -> bool:
+        """Whether it dies because an allocation fails: workers may have less memory than the process of a test."""
+        data = self.engine.limits.data
+        if data is None:
+            return False
+        self.engine.use(PLAIN)
+        self.engine.limit_data(None)
+        try:
+            survives = all(self._run(alone.recipe, alone.repeated, fresh=True).death is None for _ in range(2))
+        finally:
+            self.engine.limit_data(data)
+        return survives and all(self._run(alone.recipe, alone.repeated, fresh=True).death is not None for _ in range(2))
+
+    def _shrunk(self, op: OpDefinition, alone: Alone) -> list[Recipe]:
+        """The call, and ever simpler ones that die the same death."""
         is_late = alone.repeated > 1 or alone.death.of_the_heap
         by_chance = is_late and alone.configuration.guard is None
 
@@ -190,30 +252,40 @@ class Findings:
 
         self.watch(f"{op.name}: making the call simpler")
         wild = alone.death.signal in {"SIGSEGV", "SIGBUS"} and not alone.death.of_the_stack
-        recipe = Shrinker(op, dies, self.most_runs, SMALL if wild else NUMBERS).shrink(alone.recipe)
+        most = self.most_runs if alone.configuration.limit is None else _SLOW_TRIALS
+        shrinker = Shrinker(op, dies, most, SMALL if wild else NUMBERS)
+        seconds = self.engine.limits.seconds
+        if alone.configuration.memory is not None:
+            self.engine.limit_seconds(_FAILS_S)
+        simplest = shrinker.shrink(alone.recipe)
+        self.engine.limit_seconds(seconds)
         if alone.death.of_the_stack:
-            larger = with_margin(recipe)
+            larger = with_margin(simplest)
             if dies(larger):
-                return larger
-        return recipe
+                simplest = larger
+        return [alone.recipe, *shrinker.lethal, simplest]
 
     # ------------------------------------------------------------ the diagnosis
 
-    def _diagnose(self, op: OpDefinition, suspect: Suspect, simplest: Recipe, alone: Alone, again: Reproduced) -> None:
+    def _diagnose(self, op: OpDefinition, suspect: Suspect, simplest: Recipe, alone: Alone, again: Reproduced) -> bool:
+        is_out_of_memory = False
         for recipe in [simplest, *([alone.recipe] if alone.recipe != simplest else [])]:
-            place, is_new = test_writer.place_for(self.tests, op.name, recipe)
+            kind = "_sanitized" if self.build is not None else ""
+            place, is_new = test_writer.place_for(self.tests, op.name, recipe, kind)
             report = None
             try:
                 self._write(op, replace(alone, recipe=recipe), f"{op.name} dies of this call.", place)
-                report = self._report(op, place, alone.configuration)
+                report = self._report(op, place, alone)
+                thrown = report.crash.cpp_exception if report is not None else None
+                if alone.configuration.memory is not None and thrown is not None and thrown.type in NO_MEMORY:
+                    is_out_of_memory, report = True, None  # a correct op ends so, too, just below the limit
             finally:
                 if report is None and is_new:
                     place.unlink(missing_ok=True)
             if report is not None:
                 break
         if report is None or report.verdict is None:
-            self._gap(op, suspect, f"died in {again.crashed} of {again.runs} workers, but not {alone.configuration}")
-            return
+            return is_out_of_memory
         verdict = report.verdict
         known = next(
             (at for at, one in enumerate(self.found) if is_same_cause(one, verdict, report.signature, op.name)), None
@@ -224,15 +296,23 @@ class Findings:
             one = self.found[known]
             self.found[known] = msgspec.structs.replace(one, times=one.times + suspect.times)
             self.causes[known].suspects.append(suspect)
-            return
-        headline = f"{op.name} dies of this call: {verdict.rule}. {verdict.summary}"
+            return True
+        how = "dies of" if alone.configuration.limit is None else "does not end with"
+        headline = f"{op.name} {how} this call: {verdict.rule}. {verdict.summary}"
         alone = replace(alone, recipe=recipe)
-        self._write(op, alone, headline, place)
+        self._write(op, alone, headline, place, verdict.rule)
         self.reports.append(report)
         self.causes[len(self.found)] = Cause(alone, [suspect])
         self.found.append(self._finding(op, suspect, alone, again, report, verdict, place))
+        return True
 
-    def _write(self, op: OpDefinition, alone: Alone, headline: str, place: Path) -> None:
+    def _write(self, op: OpDefinition, alone: Alone, headline: str, place: Path, rule: str = "a report") -> None:
+        if self.build is not None:
+            text = sanitizer_tests.text_of(
+                op.name, alone.recipe, headline=headline, rule=rule, source=self.source, place=place, build=self.build
+            )
+            test_writer.write(place, text)
+            return
         text = test_writer.text_of(
             op.name,
             alone.recipe,
@@ -244,14 +324,25 @@ class Findings:
         )
         test_writer.write(place, text)
 
-    def _report(self, op: OpDefinition, place: Path, configuration: Configuration) -> Report | None:
+    def _report(self, op: OpDefinition, place: Path, alone: Alone) -> Report | None:
         """The report on a run of the test's call; None where it survived."""
-        function = test_writer.function_name(op.name, configuration)
-        document = plain_run.document_of(self.python, place.resolve(), function, guard=configuration.guard_options)
+        function = test_writer.function_name(op.name, alone.configuration)
+        build, limit = self.build, alone.configuration.limit
+        document = plain_run.document_of(
+            *(self.python, place.resolve(), function),
+            guard=alone.configuration.guard_options,
+            own=None if build is None else {**build.variables(), VARIABLE: str(build.library)},
+            limit_s=plain_run.LIMIT_S if limit is None else limit + _IMPORTS_S,
+            caught=alone.death.caught,
+        )
         if document is None:
             return None
         report = own_report(document) or next(iter(document.reports), None)
-        return report if report is not None and report.verdict is not None and _is_native(report) else None
+        if report is None or report.verdict is None:
+            return None
+        end = report.crash.exit
+        is_meant = _is_native(report) if limit is None else end is not None and end.kind == "timeout"
+        return report if is_meant else None
 
     def _finding(  # noqa: PLR0917 - one place calls it
         self,
@@ -268,7 +359,7 @@ class Findings:
         fields["evidence"] = (
             *verdict.evidence,
             Evidence(
-                claim="this call ends the process",
+                claim="this call does not end" if alone.configuration.limit else "this call ends the process",
                 seen=shown(op.name, alone.recipe)[:2000],
                 where=f"a run {alone.configuration}",
             ),
@@ -296,26 +387,10 @@ class Findings:
 
 def _is_native(report: Report) -> bool:
     end = report.crash.exit
-    return report.crash.fault is not None or (end is not None and end.kind == "signaled")
-
-
-def is_same_cause(one: FuzzFinding, verdict: Diagnosis, signature: str | None, op: str) -> bool:
-    """The same signature, or the same rule in the same function, whatever types it is compiled for.
-
-    An access beyond a buffer has another rule where it hits memory that is not mapped.
-    """
-    if one.call.target != op:
-        return False
-    if one.signature == signature:  # none where nothing died: one finding of each rule
-        return signature is not None or one.rule == verdict.rule
-    mine, other = verdict.culprit, one.culprit
-    if mine is None or other is None or mine.function is None or other.function is None:
-        return False
-    return (
-        (one.rule == verdict.rule or {one.rule, verdict.rule} <= ACCESS)
-        and without_types(mine.function) == without_types(other.function)
-        and mine.line == other.line
-    )
+    if end is not None and (end.kind == "signaled" or end.ntstatus is not None):
+        return True
+    # Windows' abort() may end with exit code 3.
+    return report.crash.fault is not None or (report.verdict is not None and report.verdict.rule == "abort")
 
 
 def _of_op(verdict: Diagnosis, op: OpDefinition) -> object:

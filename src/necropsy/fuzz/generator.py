@@ -5,23 +5,38 @@ What is proposed depends on the seed and on how the calls before ended, and on n
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
-from typing import Any
+from typing import Any, Literal
 
-from necropsy.fuzz import boundaries
+from necropsy.fuzz import boundaries, messages, random_values, structures
 from necropsy.fuzz.boundaries import LARGE_SIZES, MOST_ELEMENTS, SIMPLE_SHAPES, SIZES
-from necropsy.fuzz.definitions import Argument, OpDefinition
-from necropsy.fuzz.recipes import DTYPES, INTEGERS, Input, Recipe, Tensor
+from necropsy.fuzz.definitions import OpDefinition
+from necropsy.fuzz.first_calls import FirstCalls
+from necropsy.fuzz.inferred_ranks import Ranks
+from necropsy.fuzz.recipes import Input, Recipe, Tensor
 
-MIXTURES = 150
+MIXTURES, _MOST_MIXTURES = 150, 450
+"""Calls with mixtures of shapes; and where none was accepted by then."""
+_FITTED = 24
+_FREELY = 0.2
+"""How often a shape is mixed that is of another rank than is known to be allowed."""
+_LARGEST_SIZE_SAID = 64
+_MIXED_RANKS = (0, 1, 1, 2, 2, 3, 4)
 _BASES = 3
 """Accepted calls around which single things are changed."""
 _MOST_KEPT = 200
-_QUOTED = re.compile(r"['\"`]([^'\"`\s]{1,40})['\"`]")
-_NUMBER = re.compile(r"(?<![\w.])-?\d{1,18}(?![\w.])")
+_DRAWN, _DRAWN_ALONE = 0.3, 0.9
+"""How often a change is drawn at random, in the last stage; and where there is one input or attribute only."""
+_LONGEST_TEXT = 100_000
+_MOST_COMPARED = 32
+_MOST_SAID = 30
+
+
+Edit = tuple[Literal["fill", "shape", "types", "count", "element", "attribute"], Any]
+"""One thing to change in an input or an attribute, and what it becomes; of a list, in which of its elements."""
 
 
 @dataclass(frozen=True)
@@ -43,18 +58,41 @@ class Seen:
     words: list[str] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
     """Quoted words and numbers of the op's messages."""
+    ranks: Ranks = field(default_factory=dict)
+    """The ranks that the op's shape function allows."""
+    said_ranks: dict[str, int] = field(default_factory=dict)
+    """Those that its messages demand, by the name of the input."""
+    compared: list[int] = field(default_factory=list)
+    """Constants that the op compares with, with their neighbours."""
 
     def note(self, recipe: Recipe, *, accepted: bool, text: str | None) -> None:
         """A call gave a new result, or a new message."""
         if accepted:
             self.accepted.append(recipe)
         self.notable = [*self.notable[-_MOST_KEPT:], recipe]
-        for word in _QUOTED.findall(text or ""):
-            if word not in self.words and len(self.words) < 30:
+        for word in messages.words(text or ""):
+            if word not in self.words and len(self.words) < _MOST_SAID:
                 self.words.append(word)
-        for number in map(int, _NUMBER.findall(text or "")):
-            if number not in self.numbers and len(self.numbers) < 30:
+        for number in messages.numbers(text or ""):
+            if number not in self.numbers and len(self.numbers) < _MOST_SAID:
                 self.numbers.append(number)
+        self.said_ranks |= dict(messages.ranks(text or ""))
+
+    def compare(self, constants: Sequence[int]) -> None:
+        """These are the constants that the calls so far were compared with."""
+        chosen = dict.fromkeys(near for one in constants[:_MOST_COMPARED] for near in (one, one - 1, one + 1))
+        if len(chosen) != len(self.compared):
+            self.compared = list(chosen)
+
+    def ranks_of(self, name: str) -> tuple[int, ...]:
+        """The ranks that an input may have; empty where nothing is known."""
+        said = self.said_ranks.get(name)
+        return self.ranks.get(name, ()) if said is None else (said,)
+
+    @property
+    def sizes(self) -> list[int]:
+        """The constants that an input may be as large as."""
+        return [one for one in self.compared if 0 < one <= MOST_ELEMENTS]
 
 
 class Generator:
@@ -68,10 +106,16 @@ class Generator:
             for one in op.given
             if not (one.has_default and one.type in {"func", "tensor", "list(func)", "list(tensor)"})
         ]
+        self._first = FirstCalls(op, tuple(self.given), self.random, seen.words)
+        self._is_structured = structures.is_structured(op)
+        self._attributes = {one.name: one for one in self.given}
+        self._attribute_values: dict[str, tuple[tuple[int, ...], tuple[str, ...], Sequence[Edit]]] = {}
+        """The changes of each attribute, with the numbers and words that they were made of: they take long to list."""
 
     def proposals(self) -> Iterator[Proposal]:
         """Calls without end; those of an op without inputs and attributes repeat."""
         yield from self._simple()
+        yield from self._fitted()
         yield from self._mixtures()
         bases = self._bases()
         for base in bases:
@@ -98,43 +142,77 @@ class Generator:
 
     # ------------------------------------------------------------ stages
 
+    def plain(self) -> Recipe:
+        """The call that is the likeliest to be accepted by ops in general."""
+        return self._first.made(self.op.combinations[0], lambda _name: (3,), plain=True)
+
     def _simple(self) -> Iterator[Proposal]:
         """All inputs of one simple shape."""
         combinations = self.op.combinations
         for number, shape in enumerate(SIMPLE_SHAPES):
+
+            def same(_name: str, shape: tuple[int, ...] = shape) -> tuple[int, ...]:
+                return shape
+
             for types in (combinations[0], combinations[number % len(combinations)]):
-                yield Proposal(self._recipe(types, [shape] * (len(self.op.inputs) * 4), plain=True))
+                yield Proposal(self._first.made(types, same, plain=True))
+
+    def _fitted(self) -> Iterator[Proposal]:
+        """Inputs of ranks that are known to be allowed, all of one size; what belongs together fits."""
+        if not (self.seen.ranks or self.seen.said_ranks or self._is_structured):
+            return
+        combinations = self.op.combinations
+        for number in range(_FITTED):
+            size, at = (2, 1, 3, 4)[number % 4], number // 4 % 2
+
+            def shape(name: str, size: int = size, at: int = at) -> tuple[int, ...]:
+                allowed = self.seen.ranks_of(name) or (1, 2)
+                return (size,) * allowed[min(at, len(allowed) - 1)]
+
+            recipe = self._first.made(combinations[number // 2 % len(combinations)], shape, plain=True)
+            yield Proposal(structures.fitted(recipe, self.random))
 
     def _mixtures(self) -> Iterator[Proposal]:
         """Shapes of few different sizes, so that some of them fit each other."""
-        for number in range(MIXTURES):
-            sizes = [self.random.choice((1, 2, 3, 4, 5, 8)) for _ in range(3)]
-            drawn = [
-                tuple(self.random.choice(sizes) for _ in range(self.random.choice((0, 1, 1, 2, 2, 3, 4))))
-                for _ in range(len(self.op.inputs) * 4)
-            ]
+        for number in range(_MOST_MIXTURES):
+            if number >= MIXTURES and self.seen.accepted:
+                return
+            said = [one for one in self.seen.numbers if 0 < one <= _LARGEST_SIZE_SAID]
+            sizes = [self.random.choice((1, 2, 3, 4, 5, 8, *said)) for _ in range(3)]
+            sizes += [2 * sizes[0]] if number >= MIXTURES else []
+            freely = self.random.random() < _FREELY
+
+            def shape(name: str, sizes: Sequence[int] = sizes, freely: bool = freely) -> tuple[int, ...]:
+                ranks = () if freely else self.seen.ranks_of(name)
+                return tuple(self.random.choice(sizes) for _ in range(self.random.choice(ranks or _MIXED_RANKS)))
+
             types = self.random.choice(self.op.combinations)
-            yield Proposal(self._recipe(types, drawn, plain=number % 2 == 0))
+            recipe = self._first.made(types, shape, plain=number % 2 == 0)
+            if self._is_structured and number % 4:
+                recipe = structures.fitted(recipe, self.random)
+            if recipe.elements <= MOST_ELEMENTS:
+                yield Proposal(recipe)
 
     def _sizes_together(self, base: Recipe) -> Iterator[Proposal]:
         """Each size replaced in all shapes at once: what must be equal stays equal."""
         sizes = dict.fromkeys(size for one in base.tensors() for size in one.shape)
         for size in sizes:
-            for other in (*SIZES, *LARGE_SIZES):
+            for other in (*self.seen.sizes, *SIZES, *LARGE_SIZES):
                 recipe = base.with_shapes({size: other})
                 if other != size and recipe.elements <= MOST_ELEMENTS:
                     yield Proposal(recipe, (f"{size}:{other}",))
 
     def _single_changes(self, base: Recipe) -> Iterator[Proposal]:
         """One input or attribute is different; first values, then shapes, in turns of the inputs."""
-        turns = [self._changes(base, name) for name in (*base.inputs, *(one.name for one in self.given))]
+        names = (*base.inputs, *(one.name for one in self.given))
+        turns = [zip(itertools.repeat(name), self._edits(base, name), strict=False) for name in names]
         while turns:
             for one in list(turns):
-                proposal = next(one, None)
-                if proposal is None:
+                name, edit = next(one, (None, None))
+                if name is None or edit is None:
                     turns.remove(one)
                 else:
-                    yield proposal
+                    yield self._edited(base, name, edit)
 
     def around(self, base: Recipe) -> Iterator[Proposal]:
         """The call with one thing changed, and with sizes changed together."""
@@ -147,76 +225,106 @@ class Generator:
         recipe = self.random.choice(pool or self.seen.notable or [next(self._simple()).recipe])
         changes: list[str] = []
         names = [*recipe.inputs, *(one.name for one in self.given)]
-        for _ in range(self.random.choice((1, 2, 2, 3))):
-            if not names:
-                break
+        drawn = _DRAWN if len(names) > 1 else _DRAWN_ALONE
+        for name in self.random.sample(names, min(self.random.choice((1, 2, 2, 3)), len(names))):
             if recipe.inputs and self.random.random() < 0.15:
                 sizes = sorted({size for one in recipe.tensors() for size in one.shape})
                 if sizes:
-                    size, other = self.random.choice(sizes), self.random.choice((*SIZES, *LARGE_SIZES))
+                    size, other = (
+                        self.random.choice(sizes),
+                        self.random.choice((*SIZES, *LARGE_SIZES, *self.seen.sizes)),
+                    )
                     recipe = self._within(recipe.with_shapes({size: other}), recipe)
                     continue
-            found = list(self._changes(recipe, self.random.choice(names)))
-            if found:
-                chosen = self.random.choice(found)
+            edit = self._drawn(recipe, name) if self.random.random() < drawn else None
+            edits = [edit] if edit is not None else self._edits(recipe, name)
+            if edits:
+                chosen = self._edited(recipe, name, self.random.choice(edits))
                 recipe, changes = chosen.recipe, [*changes, *chosen.changes]
         return Proposal(recipe, tuple(changes))
 
     # ------------------------------------------------------------ changes of one input or attribute
 
-    def _changes(self, base: Recipe, name: str) -> Iterator[Proposal]:
+    def _edits(self, base: Recipe, name: str) -> Sequence[Edit]:
         if name not in base.inputs:
-            yield from self._attribute_changes(base, name)
-            return
-        one = base.inputs[name]
+            return self._attribute_edits(name, tuple(self._numbers(base, "")), tuple(self.seen.words))
+        one, numbers = base.inputs[name], self._numbers(base, name)
         if isinstance(one, tuple):
-            yield from self._list_changes(base, name, one)
-            return
-        numbers = self._numbers(base, name)
-        for other in boundaries.fills(one, numbers, self.seen.words):
-            yield self._proposal(base, name, other)
+            counts: list[Edit] = [("count", many) for many in (0, 1, 2, 3, 5, 16) if one and many != len(one)]
+            places = sorted({*range(len(one))[:2], *range(len(one))[-1:]})
+            return [
+                *counts,
+                *(("element", (at, edit)) for at in places for edit in self._tensor_edits(one[at], numbers)),
+            ]
         others = [each.shape for at, each in base.inputs.items() if at != name and isinstance(each, Tensor)]
-        for shape in boundaries.shapes(one.shape, others):
-            yield self._proposal(base, name, replace(one, shape=shape))
-        argument = next(each for each in self.op.inputs if each.name == name)
-        if argument.type_attribute is not None:
-            yield from self._type_changes(base, argument)
+        edits = self._tensor_edits(one, numbers, others)
+        if next(each for each in self.op.inputs if each.name == name).type_attribute is not None:
+            edits += [("types", types) for types in self.op.combinations]
+        return edits
 
-    def _list_changes(self, base: Recipe, name: str, several: tuple[Tensor, ...]) -> Iterator[Proposal]:
-        for many in (0, 1, 2, 3, 5, 16):
-            if several and many != len(several):
-                yield self._proposal(base, name, tuple(several[at % len(several)] for at in range(many)))
-        for at, one in enumerate(several[:2] + several[2:][-1:]):
-            numbers = self._numbers(base, name)
-            other: Tensor
-            for other in boundaries.fills(one, numbers, self.seen.words):
-                yield self._proposal(base, name, (*several[:at], other, *several[at + 1 :]))
-            for shape in boundaries.shapes(one.shape, ()):
-                yield self._proposal(base, name, (*several[:at], replace(one, shape=shape), *several[at + 1 :]))
+    def _tensor_edits(self, one: Tensor, numbers: Sequence[int], others: Sequence[tuple[int, ...]] = ()) -> list[Edit]:
+        edits: list[Edit] = [("fill", items) for items in boundaries.fills(one, numbers, self.seen.words)]
+        return [*edits, *(("shape", shape) for shape in boundaries.shapes(one.shape, others, self.seen.sizes))]
 
-    def _type_changes(self, base: Recipe, argument: Argument) -> Iterator[Proposal]:
-        for types in self.op.combinations:
-            inputs: dict[str, Input] = {}
-            for each in self.op.inputs:
-                before = base.inputs[each.name]
-                dtype = types.get(each.type_attribute or "")
-                if each.type_attribute != argument.type_attribute or dtype is None:
-                    inputs[each.name] = before
-                elif isinstance(before, Tensor):
-                    inputs[each.name] = boundaries.plain(dtype, before.shape)
-                else:
-                    inputs[each.name] = tuple(boundaries.plain(dtype, one.shape) for one in before)
-            yield Proposal(replace(base, inputs=inputs), (f"{argument.type_attribute}={types}",))
+    def _attribute_edits(self, name: str, numbers: tuple[int, ...], words: tuple[str, ...]) -> Sequence[Edit]:
+        known = self._attribute_values.get(name)
+        if known is None or known[:2] != (numbers, words):
+            one = self._attributes[name]
+            values = boundaries.attribute_values(one.type, one.minimum, one.allowed, numbers)
+            if one.type == "string" and not one.allowed:
+                long = (unit * times for unit, times in boundaries.words(words) if len(unit) * times <= _LONGEST_TEXT)
+                values = [*values, *long]
+            known = self._attribute_values[name] = (numbers, words, [("attribute", value) for value in values])
+        return known[2]
 
-    def _attribute_changes(self, base: Recipe, name: str) -> Iterator[Proposal]:
-        one = next(each for each in self.given if each.name == name)
-        sizes = self._numbers(base, "")
-        for value in boundaries.attribute_values(one.type, one.minimum, one.allowed, sizes):
-            yield Proposal(base.with_attribute(name, value), (f"{name}={value!r}"[:80],))
-        if one.type == "string" and not one.allowed:
-            for unit, times in boundaries.words(self.seen.words):
-                if times == 1 or len(unit) * times <= 100_000:
-                    yield Proposal(base.with_attribute(name, unit * times), (f"{name}={unit[:20]!r}{times}",))
+    def _drawn(self, base: Recipe, name: str) -> Edit | None:
+        """A change at random, beyond the tables; None where nothing can be drawn."""
+        one = base.inputs.get(name)
+        if name not in base.inputs:
+            attribute = self._attributes[name]
+            if attribute.allowed:
+                return None
+            numbers = self._numbers(base, "")
+            value = random_values.attribute(self.random, attribute.type, numbers, self.seen.words)
+            return None if value is None else ("attribute", value)
+        if isinstance(one, tuple):
+            at = self.random.randrange(len(one)) if one else 0
+            return ("element", (at, self._drawn_tensor(base, name, one[at]))) if one else None
+        return self._drawn_tensor(base, name, one) if one is not None else None
+
+    def _drawn_tensor(self, base: Recipe, name: str, one: Tensor) -> Edit:
+        if self.random.random() < 0.3:
+            return "shape", random_values.shape(self.random, one.shape)
+        return "fill", random_values.fill(self.random, one, self._numbers(base, name), self.seen.words)
+
+    def _edited(self, base: Recipe, name: str, edit: Edit) -> Proposal:
+        what, value = edit
+        if what == "attribute":
+            return Proposal(base.with_attribute(name, value), (f"{name}={value!r}"[:80],))
+        if what == "types":
+            return self._with_types(base, name, value)
+        one = base.inputs[name]
+        if isinstance(one, Tensor):
+            return self._proposal(base, name, _other(one, edit))
+        if what == "count":
+            return self._proposal(base, name, tuple(one[at % len(one)] for at in range(value)))
+        at, inner = value
+        return self._proposal(base, name, (*one[:at], _other(one[at], inner), *one[at + 1 :]))
+
+    def _with_types(self, base: Recipe, name: str, types: Mapping[str, str]) -> Proposal:
+        """Other types for all inputs whose type is that of this one."""
+        attribute = next(one.type_attribute for one in self.op.inputs if one.name == name)
+        inputs: dict[str, Input] = {}
+        for each in self.op.inputs:
+            before = base.inputs[each.name]
+            dtype = types.get(each.type_attribute or "")
+            if each.type_attribute != attribute or dtype is None:
+                inputs[each.name] = before
+            elif isinstance(before, Tensor):
+                inputs[each.name] = boundaries.plain(dtype, before.shape)
+            else:
+                inputs[each.name] = tuple(boundaries.plain(dtype, one.shape) for one in before)
+        return Proposal(replace(base, inputs=inputs), (f"{attribute}={types}",))
 
     def _proposal(self, base: Recipe, name: str, one: Input) -> Proposal:
         recipe = base.with_input(name, one)
@@ -236,61 +344,9 @@ class Generator:
                 tensors: Sequence[Tensor] = (one,) if isinstance(one, Tensor) else one
                 for each in tensors:
                     sizes |= dict.fromkeys((*each.shape, each.size))
-        return [*boundaries.near(sizes), *self.seen.numbers]
+        return [*boundaries.near(sizes), *self.seen.numbers, *self.seen.compared]
 
-    # ------------------------------------------------------------ whole calls
 
-    def _recipe(self, types: Any, shapes: Sequence[tuple[int, ...]], *, plain: bool) -> Recipe:
-        """A call with inputs of these shapes, one after the other."""
-        left = list(shapes)
-        counts: dict[str, int] = {}
-        inputs: dict[str, Input] = {}
-        for one in self.op.inputs:
-            if one.types is not None:
-                many = max(self.op.minimum(one.types), 2)
-                chosen = ("float32", "int32", "string")
-                inputs[one.name] = tuple(
-                    self._tensor(chosen[at % 3], left[at % len(left)], plain=plain) for at in range(many)
-                )
-                continue
-            dtype = one.dtype or types.get(one.type_attribute or "", "float32")
-            if one.number is not None:
-                if one.number not in counts:
-                    least = max(self.op.minimum(one.number), 1)
-                    counts[one.number] = least if plain and least > 1 else max(least, self.random.choice((1, 2, 3)))
-                inputs[one.name] = tuple(
-                    self._tensor(dtype, left[0] if plain else left[at % len(left)], plain=plain)
-                    for at in range(counts[one.number])
-                )
-                left = left[1:] or list(shapes)
-            else:
-                inputs[one.name] = self._tensor(dtype, left.pop(0), plain=plain)
-        attributes = {}
-        for each in self.given:
-            value = each.default if each.has_default and (plain or self.random.random() < 0.5) else None
-            if value is None:
-                values = boundaries.attribute_values(each.type, each.minimum, each.allowed, [1, 2, 3])
-                if each.type in {"int", "list(int)"} and values and not each.has_default:
-                    least = 1 if each.minimum is None else max(each.minimum, 1)
-                    number = least if plain else self.random.choice((least, least, 1, 2, 3, 4))
-                    value = number if each.type == "int" else [number] * self.random.choice((1, 1, 2, 4))
-                elif values:
-                    value = values[0] if plain else self.random.choice(values[:6])
-            if value is not None or (each.has_default and each.default is not None):
-                attributes[each.name] = value
-        return Recipe(self.op.function, inputs, attributes, arrays=self.op.is_python, libraries=self.op.libraries)
-
-    def _tensor(self, dtype: str, shape: tuple[int, ...], *, plain: bool) -> Tensor:
-        if dtype not in DTYPES:
-            dtype = "float32"
-        one = boundaries.plain(dtype, shape)
-        if plain and self.random.random() < 0.5:
-            return one
-        if dtype in INTEGERS:
-            choices = [(0, 1), (1,), (0,), (2,)] if plain else [(0, 1), (1,), (0,), (2,), (3,), (4,), (1, 1)]
-            items = self.random.choice(choices)
-            return replace(one, kind="ramp" if len(items) == 2 else "same", items=items)
-        if plain:
-            return one
-        several = list(boundaries.fills(one, (), self.seen.words))
-        return self.random.choice(several[:12])
+def _other(one: Tensor, edit: Edit) -> Tensor:
+    what, value = edit
+    return replace(one, shape=value) if what == "shape" else one.filled(value)

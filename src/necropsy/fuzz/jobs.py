@@ -18,8 +18,8 @@ import msgspec
 
 from necropsy.document import new_id
 from necropsy.errors import NecropsyError
+from necropsy.fuzz.causes import is_same_cause
 from necropsy.fuzz.definitions import OpDefinition
-from necropsy.fuzz.findings import is_same_cause
 from necropsy.fuzz.op_campaigns import Interrupts, Options, Watch
 from necropsy.fuzz.opened_target import chosen, read_target
 from necropsy.fuzz.recorded_calls import Recorded, recorded

@@ -15,15 +15,16 @@ from typing import TYPE_CHECKING
 
 from necropsy import __version__, redact, sandbox
 from necropsy.document import new_id
-from necropsy.errors import NecropsyError
+from necropsy.errors import NecropsyError, OptionError
 from necropsy.fuzz import campaign_summary, contract
 from necropsy.fuzz.campaign import Campaign
-from necropsy.fuzz.configurations import SMALL_STACK, GuardWish, rotation, why_unguarded
+from necropsy.fuzz.configurations import PLAIN, SANITIZED, SMALL_STACK, GuardWish, rotation, why_unguarded
 from necropsy.fuzz.corpus import Corpus
 from necropsy.fuzz.definitions import OpDefinition
 from necropsy.fuzz.findings import Findings
-from necropsy.fuzz.opened_target import OpenTarget
+from necropsy.fuzz.opened_target import OpenTarget, SanitizedTarget
 from necropsy.fuzz.recorded_calls import Recorded, drawn_calls, undrawn_calls
+from necropsy.fuzz.sanitized_build import checked as checked_sources
 from necropsy.model import Document, Fuzzing, FuzzTarget, Gap, NotTried, Subject, Tool
 
 if TYPE_CHECKING:
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
 
 BUDGET_S = 60.0
 TESTS = "tests/fuzz"
+_SANITIZED = 0.4
+"""The part of an op's time and calls that is for the build with AddressSanitizer."""
+_MOST_FIRST = 80
+"""Calls that the campaign on this build begins with: those with different results, and as many other accepted ones."""
 _MOST_DIAGNOSED = 6
 """Kinds of death of one op; one bug that damages the heap can have dozens."""
 
@@ -57,21 +62,32 @@ class Options:
     """How many processes run campaigns at the same time; by default one, and one for each CPU of a cluster."""
     ray: str | None = None
     """The address of the Ray cluster on which they run."""
+    slow: bool = False
+    """A call that does not end in its time is a finding."""
+    sources: tuple[Path, ...] = ()
+    """C or C++ files to build the target from with AddressSanitizer."""
+    builds: Path | None = None
+    """The folder for that."""
 
 
 def checked(options: Options) -> Options:
-    """Return the options with the path of the interpreter, since workers run in a folder of their own.
+    """Return the options with whole paths, since workers run in a folder of their own.
 
     Raises:
-        NecropsyError: there is no such interpreter, or this is not Linux.
+        NecropsyError: there is no such interpreter or source, or not on this system.
 
     """
-    if sys.platform != "linux":
-        raise NecropsyError("necropsy fuzz works on Linux only so far")
+    if sys.platform not in {"linux", "win32"}:
+        raise NecropsyError("necropsy fuzz works on Linux and Windows only")
+    unix = ((options.jobs or 1) > 1, options.ray, options.command, options.sources, options.slow)
+    if sys.platform == "win32" and any(unix):
+        raise NecropsyError("--jobs, --ray, --source, --slow and a command after -- work on Linux only")
     found = shutil.which(options.python)
     if found is None:
         raise NecropsyError(f"cannot run {options.python}: there is no such program")
-    return replace(options, python=str(Path(found).absolute()))
+    if options.sources and options.ray is not None:
+        raise OptionError("--source does not go with --ray: the machines may have other compilers")
+    return replace(options, python=str(Path(found).absolute()), sources=checked_sources(options.sources))
 
 
 def loaded(target: str, options: Options) -> OpenTarget:
@@ -128,11 +144,14 @@ def campaigns(
     source = replace(opened.read.source, is_given=engine.offered.get("function", {}).get("has_given", False))
     findings = Findings(engine, options.python, source, options.tests, watch)
     unguarded = why_unguarded(options.guard, loaded=engine.has_guard) if options.guard != "off" else None
+    unguarded = engine.lacks or unguarded
     findings.gaps += [unguarded] if unguarded is not None else []
+    turns = rotation(guard=engine.has_guard, stack=options.stack_size, is_python="function" in engine.offered)
     targets: list[FuzzTarget] = []
     not_tried: list[NotTried] = []
     interrupt: KeyboardInterrupt | None = None
     start, opened.start_s = opened.start_s, 0.0
+    sanitized = _sanitized(opened, options, findings, interrupts)
     corpus = Corpus(options.corpus) if options.corpus is not None else None
     for number, op in enumerate(ops):
         why = op.why_not()
@@ -141,29 +160,43 @@ def campaigns(
             continue
         # On a busy machine the start may take all of the time: half of it is for calls.
         left = options.budget_s - (min(start, options.budget_s / 2) if number == 0 else 0.0)
+        own = sanitized if sanitized is not None and op.name in sanitized.ops else None
+        share = _SANITIZED if own is not None else 0.0
+        if sanitized is not None and own is None:
+            why = f"{', '.join(one.name for one in options.sources)} does not register it"
+            findings.gaps.append(Gap(part=f"{op.name} with AddressSanitizer", why=why))
         campaign = Campaign(
             engine,
             op,
             seed=options.seed,
-            deadline=time.monotonic() + left,
-            most_calls=options.calls,
-            configurations=rotation(guard=engine.has_guard, stack=options.stack_size, is_python=op.is_python),
+            deadline=time.monotonic() + left * (1 - share),
+            most_calls=_part(options.calls, 1 - share),
+            configurations=turns if engine.lacks is None else (PLAIN,),
             first=[
                 *first.calls.get(op.name, ()),
                 *drawn_calls(engine.offered, op),
                 *(corpus.recipes(op) if corpus is not None else ()),
             ],
+            slow=options.slow,
             watch=lambda one: watch(campaign_summary.progress(one, len(findings.found))),
         )
+        second: Campaign | None = None
         try:
             campaign.run()
             _finish(campaign, findings, interrupts)
             contract.compare(campaign, findings)
+            if own is not None and not interrupts.came:
+                second = _again(campaign, own, findings, options, left * share)
+                second.run()
+                _finish_again(campaign, second, own, findings, interrupts)
         except KeyboardInterrupt as error:
             interrupt = error
-        targets.append(campaign_summary.summary(campaign, recorded=len(first.calls.get(op.name, ()))))
+        told = campaign_summary.summary(campaign, recorded=len(first.calls.get(op.name, ())))
+        targets.append(told if second is None else campaign_summary.with_sanitized(told, second))
         findings.gaps += campaign_summary.gaps(campaign)
         if corpus is not None:
+            for (kind, what), recipe in second.kept.calls.items() if second is not None else ():
+                campaign.kept.note(kind, what, recipe)
             corpus.keep(op, campaign.kept, campaign.unmade)
         if interrupt is not None:
             break
@@ -180,6 +213,58 @@ def campaigns(
         start=start,
     )
     return document, interrupt
+
+
+def _part(calls: int | None, share: float) -> int | None:
+    return None if calls is None else max(1, round(calls * share))
+
+
+def _sanitized(
+    opened: OpenTarget, options: Options, findings: Findings, interrupts: Interrupts
+) -> SanitizedTarget | None:
+    """The target from its sources, with AddressSanitizer; None if that is not wanted, or not possible."""
+    if not options.sources or options.builds is None:
+        return None
+    findings.watch(f"building {', '.join(one.name for one in options.sources)} with AddressSanitizer")
+    found = opened.open_sanitized(options.sources, options.python, options.builds)
+    if isinstance(found, SanitizedTarget):
+        found.engine.is_stopped = interrupts.is_stopped
+        return found
+    if interrupts.came:  # which the compiler ends with as well
+        return None
+    why = f"{found}; overruns of local arrays and of members of a struct were not looked for"
+    findings.gaps.append(Gap(part="--source", why=why))
+    return None
+
+
+def _again(
+    campaign: Campaign,
+    sanitized: SanitizedTarget,
+    findings: Findings,
+    options: Options,
+    seconds: float,
+) -> Campaign:
+    """The campaign on the same op in its sanitized build, which begins with what the first one has learned."""
+    return Campaign(
+        sanitized.engine,
+        campaign.op,
+        seed=options.seed,
+        deadline=time.monotonic() + seconds,
+        most_calls=_part(options.calls, _SANITIZED),
+        configurations=(SANITIZED,),
+        first=[*campaign.accepted[:_MOST_FIRST], *campaign.survivors[:_MOST_FIRST]],
+        watch=lambda one: findings.watch(campaign_summary.progress(one, len(findings.found))),
+    )
+
+
+def _finish_again(
+    campaign: Campaign, second: Campaign, sanitized: SanitizedTarget, findings: Findings, interrupts: Interrupts
+) -> None:
+    for suspect in second.suspects.values():
+        suspect.execution += campaign.tally.executions
+        suspect.seconds += campaign.tally.seconds
+    own = replace(findings, engine=sanitized.engine, build=sanitized.build, plainer=findings)
+    _finish(second, own, interrupts)
 
 
 def _finish(campaign: Campaign, findings: Findings, interrupts: Interrupts) -> None:
@@ -219,10 +304,15 @@ def _document(
 ) -> Document:
     version = sandbox.version()
     gaps = list(findings.gaps)
-    if not version:
+    if findings.engine.lacks is not None:
+        pass  # it says so
+    elif not version:
         gaps.append(Gap(part="landlock", why="this kernel has no Landlock: the calls could write to other folders"))
     elif version < sandbox.TCP_SINCE:
         gaps.append(Gap(part="network", why="Landlock covers TCP from Linux 6.7 on only: the calls had the network"))
+    if not findings.engine.is_traced:
+        why = "workers cannot be traced here, so that deaths by the same signal count as one unless the op said more"
+        gaps.append(Gap(part="ptrace", why=why))
     identity = new_id()
     return redact.document(
         Document(

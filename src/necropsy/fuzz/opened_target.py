@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,15 +11,36 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from necropsy.errors import InputError, NecropsyError, NoInputError
+from necropsy.fuzz import sanitized_build
 from necropsy.fuzz.definitions import OpDefinition, definition, python_function
-from necropsy.fuzz.engine import Engine, RefusedTargetError
+from necropsy.fuzz.engine import Engine, Limits, RefusedTargetError
+from necropsy.fuzz.sanitized_build import SanitizedBuild
+from necropsy.fuzz.spawned_engine import SpawnedEngine
+from necropsy.fuzz.target.functions import VARIABLE
 from necropsy.fuzz.test_writer import Source
 from necropsy.model import SubjectKind
 
 if TYPE_CHECKING:
     from typing import Self
 
-_RAW_OPS = "tf.raw_ops."
+RAW_OPS = "tf.raw_ops."
+FORKS = sys.platform == "linux"
+"""Whether workers are forked. Where they are not, Python functions are called only."""
+_AT_ONCE = {"TF_ENABLE_ONEDNN_OPTS": "0"}
+"""For ops of the user's: oneDNN's allocator tries for 10 s before it fails, and keeps memory that the guard cannot see.
+
+``max_millis_to_wait`` in tensorflow/core/common_runtime/bfc_allocator.cc (2.20).
+"""
+
+
+@dataclass(frozen=True)
+class SanitizedTarget:
+    """The target as it is with AddressSanitizer, and the names of its ops."""
+
+    build: SanitizedBuild
+    engine: Engine
+    ops: frozenset[str]
+    start_s: float
 
 
 class OpenTarget:
@@ -41,12 +64,41 @@ class OpenTarget:
             raise
         self.start_s = time.monotonic() - began
         """How long that took. The first campaign has less time for it."""
+        self.sanitized: SanitizedTarget | NecropsyError | None = None
+        """The same from its sources, or why that is not possible; None until somebody wants it."""
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.engine.close()
+        if isinstance(self.sanitized, SanitizedTarget):
+            self.sanitized.engine.close()
+
+    def open_sanitized(self, sources: Sequence[Path], python: str, place: Path) -> SanitizedTarget | NecropsyError:
+        """Build the sources below ``place``, and load them, once; why it is not possible, if it is not."""
+        if self.sanitized is None:
+            try:
+                self.sanitized = self._sanitized(sources, python, place)
+            except NecropsyError as error:
+                self.sanitized = error
+        return self.sanitized
+
+    def _sanitized(self, sources: Sequence[Path], python: str, place: Path) -> SanitizedTarget:
+        library = self.read.source.library
+        name = library.name if library is not None else f"{sources[0].stem}.so"
+        build = sanitized_build.build(sources, name, python, place)
+        began = time.monotonic()
+        wanted = {**self.read.wanted, "sanitized": str(build.library)}
+        variables = build.variables(quick=True)
+        if library is not None:
+            wanted["library"] = str(build.library)
+        else:
+            variables[VARIABLE] = str(build.library)
+        # AddressSanitizer reserves 16 TiB.
+        engine = Engine(python, wanted, Limits(data=None), variables=variables)
+        ops = frozenset(one.name for one in _definitions(engine))
+        return SanitizedTarget(build, engine, ops, time.monotonic() - began)
 
 
 @dataclass(frozen=True)
@@ -66,8 +118,8 @@ def read_target(target: str) -> Target:
         InputError: it is not a library.
 
     """
-    if target.startswith(_RAW_OPS):
-        return Target({"pattern": target.removeprefix(_RAW_OPS)}, Source(), "binary")
+    if target.startswith(RAW_OPS):
+        return Target({"pattern": target.removeprefix(RAW_OPS)}, Source(), "binary")
     path = Path(target)
     module, colon, function = target.rpartition(":")
     if colon and function.isidentifier() and not path.exists():
@@ -91,8 +143,15 @@ def read_target(target: str) -> Target:
 
 
 def _engine(target: str, read: Target, python: str, *, guard: bool) -> Engine:
+    if not FORKS and read.source.function is None:
+        error = NecropsyError("ops of TensorFlow can be fuzzed on Linux only")
+        error.hint = "on Windows the target is a Python function: FILE.py:FUNCTION or MODULE:FUNCTION"
+        raise error
     try:
-        return Engine(python, read.wanted, guard=guard)
+        if not FORKS:
+            return SpawnedEngine(python, read.wanted)
+        variables = _AT_ONCE if read.source.library is not None and not _AT_ONCE.keys() & os.environ.keys() else None
+        return Engine(python, read.wanted, guard=guard, variables=variables)
     except RefusedTargetError as error:
         library = read.source.library
         if read.source.function is not None:

@@ -12,22 +12,51 @@ from pathlib import Path
 from necropsy import sandbox, supervised
 from necropsy.capture.linux.supervise import guard_preload
 from necropsy.confirm import subreaper
+from necropsy.fuzz.target import caught_crashes
 from necropsy.model import Document
 
 LIMIT_S = 120.0
-"""Seconds for the imports and the call."""
 _PATIENCE_S = 60.0
-_CALL = "import runpy, sys; runpy.run_path(sys.argv[1])[sys.argv[2]]()"
+_CALL = """
+import runpy, sys
+if len(sys.argv) > 3:
+    runpy.run_path(sys.argv[3])["let_kill"](int(sys.argv[4]))
+runpy.run_path(sys.argv[1])[sys.argv[2]]()
+"""
 _QUIET = {"CUDA_VISIBLE_DEVICES": "-1", "PYTHONDONTWRITEBYTECODE": "1"}
 
 
+def _ending_with_us() -> tuple[str, ...]:
+    """The words before a command that is to end with this process; none where there is no such thing."""
+    if sys.platform != "linux":
+        return ()
+    return (sys.executable, "-I", "-S", str(Path(subreaper.__file__)), str(os.getpid()))
+
+
+def _sandboxed(work: Path) -> tuple[str, ...]:
+    """The words before a command that may write below ``work`` only; none where there is no such thing."""
+    if sys.platform != "linux":
+        return ()
+    return (sys.executable, "-I", "-S", str(Path(sandbox.__file__)), str(work), "--")
+
+
 def document_of(
-    python: str, test: Path, function: str, *, guard: str | None = None, variables: Mapping[str, str] | None = None
+    python: str,
+    test: Path,
+    function: str,
+    *,
+    guard: str | None = None,
+    variables: Mapping[str, str] | None = None,
+    own: Mapping[str, str] | None = None,
+    limit_s: float = LIMIT_S,
+    caught: int | None = None,
 ) -> Document | None:
     """The document of a run of one function of a test; None where the supervisor itself failed.
 
-    ``guard``: options of the guard (``NECROPSY_GUARD``); None: no guard. The function runs in an empty folder, and
-    cannot write to any other where the kernel has Landlock.
+    ``guard``: options of the guard (``NECROPSY_GUARD``); None: no guard. ``own``: more variables of the interpreter
+    alone, not of the supervisor. ``limit_s``: seconds for the imports and the call. ``caught``: the status of a crash
+    that ctypes catches on Windows, and that is to end the process instead. The function runs in an empty
+    folder, and cannot write to any other where the kernel has Landlock.
     """
     with tempfile.TemporaryDirectory(prefix="necropsy-fuzz-") as name:
         base = Path(name)
@@ -35,30 +64,34 @@ def document_of(
         work.mkdir()
         report = base / "report.json"
         words = [
-            *(sys.executable, "-I", "-S", str(Path(subreaper.__file__)), str(os.getpid())),
+            *_ending_with_us(),
             *supervised.command(
-                report, None, ["--timeout", f"{LIMIT_S:.0f}", *(["--guard"] if guard is not None else [])]
+                report, None, ["--timeout", f"{limit_s:.0f}", *(["--guard"] if guard is not None else [])]
             ),
-            *(sys.executable, "-I", "-S", str(Path(sandbox.__file__)), str(work), "--"),
+            *_sandboxed(work),
+            *(("env", *(f"{name}={value}" for name, value in own.items())) if own else ()),
             *(python, "-c", _CALL, str(test), function),
+            *(() if caught is None else (str(Path(caught_crashes.__file__)), str(caught))),
         ]
-        process = subprocess.Popen(
-            words,
-            cwd=work,
-            env={
-                **{key: value for key, value in os.environ.items() if key != "NECROPSY_WATCHER"},
-                **_QUIET,
-                **({guard_preload.OPTIONS: guard} if guard is not None else {}),
-                **(variables or {}),
-                "NECROPSY_OUTPUT": str(base / "reports"),
-            },
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        # What a sanitizer has to say is on stderr, and is read back from a file.
+        with (Path(os.devnull) if own is None else base / "stderr").open("wb") as said:
+            process = subprocess.Popen(
+                words,
+                cwd=work,
+                env={
+                    **{key: value for key, value in os.environ.items() if key != "NECROPSY_WATCHER"},
+                    **_QUIET,
+                    **({guard_preload.OPTIONS: guard} if guard is not None else {}),
+                    **(variables or {}),
+                    "NECROPSY_OUTPUT": str(base / "reports"),
+                },
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=said,
+                start_new_session=True,
+            )
         try:
-            process.wait(LIMIT_S + _PATIENCE_S)
+            process.wait(limit_s + _PATIENCE_S)
         except BaseException:
             process.terminate()
             process.wait()

@@ -5,6 +5,7 @@ What runs is the Python text that a user can paste: ``ops.Gather(params=tf.const
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from collections.abc import Iterator, Mapping
@@ -35,6 +36,10 @@ Item = float | int | bool | tuple[str, int]
 """An element; of strings its repeated part, in Latin-1, and how often: ``("(", 1000)``."""
 
 
+Fill = tuple[Kind, tuple[Any, ...]]
+"""The elements of a tensor: ``kind`` and ``items``."""
+
+
 @dataclass(frozen=True)
 class Tensor:
     """One tensor. ``kind`` says what ``items`` are.
@@ -52,6 +57,10 @@ class Tensor:
     def size(self) -> int:
         """The number of elements."""
         return math.prod(self.shape)
+
+    def filled(self, fill: Fill) -> Tensor:
+        """The same tensor with other elements."""
+        return replace(self, kind=fill[0], items=fill[1])
 
     def python(self) -> str:
         """The expression that makes it."""
@@ -110,7 +119,7 @@ class Recipe:
     """The inputs are NumPy arrays, not tensors, unless ``libraries`` says whose tensors they are."""
     libraries: Mapping[str, Library] = field(default_factory=dict)
 
-    @property
+    @functools.cached_property
     def call(self) -> Call:
         """The two texts that a worker runs."""
         inputs = (f"{name}={self.expression(name)}" for name in self.inputs)
@@ -148,7 +157,8 @@ class Recipe:
 
     def with_attribute(self, name: str, one: Any) -> Recipe:
         """The same call with another attribute."""
-        return replace(self, attributes={**self.attributes, name: one})
+        attributes = {**self.attributes, name: one}
+        return Recipe(self.function, self.inputs, attributes, self.arrays, self.libraries)
 
     def with_shapes(self, change: Mapping[int, int]) -> Recipe:
         """The same call with sizes replaced in the shapes of all inputs."""

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from necropsy import redact
-from necropsy.confirm.runner import at_start
 from necropsy.crashed import signal_name
 from necropsy.errors import NecropsyError
 from necropsy.fuzz.checked_recipes import UnfitRecipeError, attribute_value, made_recipe, tensor_of
@@ -97,6 +96,8 @@ def _options(folder: str, target: Mapping[str, str], ops: Sequence[OpDefinition]
 
 def _run(command: Sequence[str], options: Mapping[str, Any], limit_s: float) -> str | None:
     """Run it; what is to be said of its end, if anything."""
+    from necropsy.confirm.runner import at_start  # not on Windows
+
     variables = {**os.environ, **at_start(_BEGIN.format(folder=str(_TARGET)))}
     sys.stdout.flush()
     try:

@@ -16,6 +16,8 @@ SMALL = (0, 1, -1, 2, 3, 5, 10)
 """For deaths at a wild address: which of the larger offsets are mapped differs from process to process."""
 NUMBERS = (*SMALL, 100, 1000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000)
 _TOO_MANY = 4_000_000
+_LONG = 64
+"""A size or a length above this may be what fills a stack."""
 
 Dies = Callable[[Recipe], bool]
 
@@ -29,6 +31,8 @@ class Shrinker:
         """``numbers``: values to try instead of others, the simplest first."""
         self.op, self._dies, self.left, self._numbers = op, dies, most_runs, numbers
         self._tried: dict[tuple[str, str], bool] = {}
+        self.lethal: list[Recipe] = []
+        """The calls that died, in the order in which they were tried."""
 
     def shrink(self, recipe: Recipe) -> Recipe:
         """The simplest call that was found until nothing changes or the runs are used up."""
@@ -49,6 +53,8 @@ class Shrinker:
                 return False
             self.left -= 1
             self._tried[recipe.call] = self._dies(recipe)
+            if self._tried[recipe.call]:
+                self.lethal.append(recipe)
         return self._tried[recipe.call]
 
     def _first(self, recipe: Recipe, candidates: Iterator[Recipe]) -> Recipe:
@@ -177,12 +183,13 @@ def with_margin(recipe: Recipe) -> Recipe:
         for name, one in recipe.inputs.items():
             inputs[name] = _doubled(one) if isinstance(one, Tensor) else tuple(map(_doubled, one))
         return replace(recipe, inputs=inputs)
-    if largest > 64:
+    if largest > _LONG:
         return recipe.with_shapes({largest: 2 * largest})
     inputs = {}
     for name, one in recipe.inputs.items():
         inputs[name] = _larger(one) if isinstance(one, Tensor) else tuple(map(_larger, one))
-    return replace(recipe, inputs=inputs)
+    attributes = {name: _larger_value(one) for name, one in recipe.attributes.items()}
+    return replace(recipe, inputs=inputs, attributes=attributes)
 
 
 def _doubled(one: Tensor) -> Tensor:
@@ -197,6 +204,17 @@ def _larger(one: Tensor) -> Tensor:
     if one.dtype in {"string", "bool"} or one.kind != "same" or not 1000 < one.items[0] < 1 << 30:
         return one
     return replace(one, items=(one.items[0] * 2,))
+
+
+def _larger_value(value: Any) -> Any:
+    """The same of an attribute, or of a parameter of a Python function, which may also be a long text."""
+    if isinstance(value, int) and 1000 < value < 1 << 30:
+        return 2 * value
+    if isinstance(value, str) and len(value) > _LONG:
+        return 2 * value
+    if isinstance(value, dict) and value.get("times", 0) > _LONG:
+        return {**value, "times": 2 * value["times"]}
+    return value
 
 
 def _simpler(one: Tensor, numbers: Sequence[int]) -> Iterator[Tensor]:

@@ -10,18 +10,19 @@ import contextlib
 import itertools
 import os
 import re
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from necropsy.errors import NecropsyError
 from necropsy.fuzz.configurations import PLAIN, Configuration
 from necropsy.fuzz.recipes import Recipe, literal
+from necropsy.fuzz.target.functions import VARIABLE
 
-VARIABLE = "NECROPSY_FUZZ_LIBRARY"
 MARK = "Found by necropsy fuzz"
 _LONGEST = 150
-_NUMPY = "import numpy as np"
+_NUMPY, _TENSORFLOW = "import numpy as np", "import tensorflow as tf"
 _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
@@ -35,16 +36,16 @@ def function_name(op: str, configuration: Configuration) -> str:
     return test_name(op) if configuration == PLAIN else test_name(op).replace("test_", "call_", 1)
 
 
-def place_for(folder: Path, op: str, recipe: Recipe) -> tuple[Path, bool]:
+def place_for(folder: Path, op: str, recipe: Recipe, kind: str = "") -> tuple[Path, bool]:
     """Where the test of this call goes: into its file of an earlier campaign, or into a new one, which is created.
 
-    Returns the path, and whether it is new.
+    ``kind``: what its name ends with. Returns the path, and whether it is new.
 
     Raises:
         NecropsyError: it cannot be created.
 
     """
-    return _first_fitting(folder, test_name(op), lambda path: _is_of(path, recipe))
+    return _first_fitting(folder, test_name(op) + kind, lambda path: _is_of(path, recipe))
 
 
 def _first_fitting(folder: Path, stem: str, fits: Callable[[Path], bool]) -> tuple[Path, bool]:
@@ -131,7 +132,7 @@ class Source:
                 [],
                 f'target = importlib.import_module("{self.module}").{self.function}{inner}',
             )
-        tensorflow = [*numpy, "import tensorflow as tf"]
+        tensorflow = [*numpy, _TENSORFLOW]
         if self.library is None:
             return tensorflow, [], "ops = tf.raw_ops"
         beside = f"Path(__file__).parent / {_beside(self.library, place)!r}"
@@ -142,12 +143,15 @@ class Source:
 def lines_of(source: Source, place: Path, recipe: Recipe) -> tuple[list[str], list[str], str]:
     """What the source needs, and the libraries of a function's tensors."""
     imports, top, made = source.lines(place)
-    libraries = {"tensorflow": "import tensorflow as tf", "torch": "import torch"}
+    libraries = {"tensorflow": _TENSORFLOW, "torch": "import torch"}
     return [*imports, *(libraries[one] for one in sorted(set(recipe.libraries.values())))], top, made
 
 
 def _beside(path: Path, place: Path) -> str:
-    return os.path.relpath(path.resolve(), place.parent.resolve())
+    try:
+        return Path(os.path.relpath(path.resolve(), place.parent.resolve())).as_posix()
+    except ValueError:  # on another drive
+        return path.resolve().as_posix()
 
 
 def text_of(
@@ -171,6 +175,7 @@ def text_of(
         *(() if repeated == 1 else (f"        for _ in range({repeated}):  # the damage shows later",)),
         f"{indented}{recipe.function}(**arguments)",
         "    except Exception as error:",
+        *(_CAUGHT if sys.platform == "win32" else ()),
         "        print(error)  # a proper refusal",
     ]
     head = [f'"""{quoted(headline)}', "", f"{MARK}. {_PASSES}"]
@@ -179,18 +184,21 @@ def text_of(
         return "\n".join([*head, "", f"def {test_name(op)}():", f"    {made}", *call]) + "\n"
     head += [f"The call is made in a process of its own, {configuration}.", '"""', ""]
     frameworks = [one for one in imports if one.rpartition(" ")[2] in {"np", "tf", "torch"}]
-    standard = {one for one in imports if one and one not in frameworks} | _STANDARD
+    limit = configuration.limit
+    standard = {one for one in imports if one and one not in frameworks}
+    standard |= _STANDARD if limit is None else {"import signal", "import subprocess", "import sys"}
     standard |= {"import ctypes"} if configuration.guard is not None else set()
-    standard |= {"import resource"} if configuration.stack is not None else set()
+    limited = configuration.stack is not None or configuration.memory is not None
+    standard |= {"import resource"} if limited else set()
     lines = [
         *(*head, *sorted(standard, key=lambda one: (one.startswith("from"), one)), ""),
         *([*top, ""] if top else ()),
         "",
-        f"def {function_name(op, configuration)}():",
+        f"def {function_name(op, configuration)}({'' if limit is None else 'seconds=0'}):",
         *(f"    {one}" for one in frameworks),
         *([""] if frameworks else ()),
         f"    {made}",
-        *_prepared(configuration, has_arrays=_NUMPY in frameworks),
+        *_prepared(configuration, frameworks),
         *call,
         "",
         "",
@@ -199,33 +207,46 @@ def text_of(
         "",
         "",
         'if __name__ == "__main__":',
-        f"    {function_name(op, configuration)}()",
+        f"    {function_name(op, configuration)}({'' if limit is None else f'{limit:.0f}'})",
     ]
     return "\n".join(lines) + "\n"
 
 
-def _prepared(configuration: Configuration, *, has_arrays: bool) -> list[str]:
+def _prepared(configuration: Configuration, frameworks: Sequence[str]) -> list[str]:
     """The lines of the child before the call: what sets the configuration up."""
     lines = []
     if configuration.stack is not None:
         lines += ["    hard = resource.getrlimit(resource.RLIMIT_STACK)[1]"]
         lines += [f"    resource.setrlimit(resource.RLIMIT_STACK, ({configuration.stack}, hard))"]
+    if configuration.memory is not None:
+        lines += ["    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]"]
+        lines += [f"    resource.setrlimit(resource.RLIMIT_DATA, ({configuration.memory}, hard))"]
     if configuration.guard is not None:
-        lines += [_TAKEN] if has_arrays else []
+        lines += [_STARTED] if _TENSORFLOW in frameworks else []
+        lines += [_TAKEN] if _NUMPY in frameworks else []
         lines += ["    ctypes.CDLL(None).necropsy_guard_arm(-1)  # every buffer from now on"]
+    if configuration.limit is not None:
+        lines += ["    signal.alarm(seconds)  # SIGALRM ends the process then"]
     return lines
 
 
 def _in_a_child(configuration: Configuration) -> list[str]:
     """The body of the test."""
+    if configuration.limit is not None:
+        return _TIMED.format(limit=f"{configuration.limit:.0f}").splitlines()
     options, variables = ["--quiet", "--json"], '"NECROPSY_OUTPUT": folder'
     if configuration.guard_options is not None:
         options, variables = ["--guard", *options], f'{variables}, "NECROPSY_GUARD": "{configuration.guard_options}"'
     return _CHILD.format(options=", ".join(f'"{one}"' for one in options), variables=variables).splitlines()
 
 
+_CAUGHT = (
+    '        if isinstance(error, OSError) and str(error).startswith("exception: "):',
+    "            raise  # a crash that ctypes has caught",
+)
 _PASSES = "The test passes once the call ends with a result, or with an error that Python sees."
 _STANDARD = {f"import {one}" for one in ("json", "os", "shutil", "subprocess", "sys", "tempfile")}
+_STARTED = "    tf.constant(0)  # TensorFlow frees arrays when it starts"
 _TAKEN = (
     "    taken = [np.empty(size, np.uint8) for size in range(1024) for _ in range(8)]  # NumPy's store of freed memory"
 )
@@ -246,6 +267,15 @@ _CHILD = """\
         found = [one["verdict"] for one in json.loads(report.read_text())["reports"]]
     if found:
         pytest.fail("; ".join(f"{{one['rule']}}: {{one['summary']}}" if one else "died" for one in found))
+    assert done.returncode == 0, done.stderr
+"""
+
+_TIMED = """\
+    import pytest
+
+    done = subprocess.run([sys.executable, __file__], capture_output=True, text=True, errors="replace")
+    if done.returncode == -signal.SIGALRM:
+        pytest.fail("hang: the call did not end within {limit} s")
     assert done.returncode == 0, done.stderr
 """
 

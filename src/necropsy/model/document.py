@@ -13,7 +13,18 @@ from necropsy.model.environment import Gap, Limit
 from necropsy.model.fuzz import Fuzzing
 from necropsy.model.observed import Crash, Exit
 from necropsy.model.op import Binary
+from necropsy.model.profile import (
+    Comparison,
+    FailedCheck,
+    HeapUse,
+    ProfileMark,
+    ResourceUse,
+    SmallestLimit,
+    StackUse,
+    TreeUse,
+)
 from necropsy.model.reduction import Reduction
+from necropsy.model.triage import Triage
 
 SubjectKind = Literal[
     "process",
@@ -26,17 +37,9 @@ SubjectKind = Literal[
     "source",
     "binary",
     "dataset",
+    "folders",
 ]
-DocumentKind = Literal["run", "diagnosis", "doctor", "audit", "dataset", "reduction", "fuzz"]
-
-
-class StackUse(Noun, frozen=True, kw_only=True):
-    """How much of its stack a thread used at the most: ``size`` and ``peak`` in bytes."""
-
-    tid: int
-    name: str | None = None
-    size: int | None = None
-    peak: int | None = None
+DocumentKind = Literal["run", "profile", "diagnosis", "doctor", "audit", "dataset", "reduction", "fuzz", "triage"]
 
 
 class Process(Noun, frozen=True, kw_only=True):
@@ -58,11 +61,25 @@ class Process(Noun, frozen=True, kw_only=True):
     exit: Exit | None = None
     """``running``: it was alive when the command ended."""
     stacks: tuple[StackUse, ...] | None = None
-    """Only with ``--always``, of threads that were alive when it ended."""
+    """Of `necropsy run --always`: of threads that were alive when it ended. Of `necropsy profile`: of all threads that
+    were seen."""
     peak_rss: int | None = None
     peak_address_space: int | None = None
+    memory: tuple[ResourceUse, ...] | None = None
+    """Of `necropsy profile`: what was in use over time, at most 200 of the looks at it, oldest first. Of a longer run,
+    that of several looks in a row at which the most memory was resident."""
+    peaks: ResourceUse | None = None
+    """Of `necropsy profile`: the most of each that was seen, each at a time of its own."""
+    marks: tuple[ProfileMark, ...] | None = None
+    """Of `necropsy profile`: its children, jumps in the number of threads, the largest rises of its memory and its
+    peak, by time."""
+    memory_of_tree: tuple[TreeUse, ...] | None = None
+    """Of `necropsy profile` and the command only: the memory of it and its descendants together, as ``memory``."""
+    heap: HeapUse | None = None
+    """Of `necropsy profile --heap`: who allocated its memory."""
     limits: tuple[Limit, ...] | None = None
-    """Of the command where it ended with an exit code that is not 0, and of processes that SIGKILL ended."""
+    """Of `necropsy profile`: those that were set, with the most that was seen of each. Else of the command where it
+    ended with an exit code that is not 0, and of processes that SIGKILL ended."""
 
 
 class Tool(Noun, frozen=True, kw_only=True):
@@ -96,10 +113,10 @@ class Document(Noun, frozen=True, kw_only=True):
 
     schema: Literal[1] = 1
     kind: DocumentKind
-    """``run``: of `necropsy run`; ``diagnosis``: of `explain`, `open`, `attach`. ``doctor`` and ``dataset``: of
-    `necropsy doctor`; ``audit``: of `necropsy check`; ``reduction``: of `necropsy reduce`, with the report on the
-    original crash and the one on the reduced program's; ``fuzz``: of `necropsy fuzz`, with the reports on its
-    findings."""
+    """``run``: of `necropsy run`; ``profile``: of `necropsy profile`; ``diagnosis``: of `explain`, `open`, `attach`.
+    ``doctor`` and ``dataset``: of `necropsy doctor`; ``audit``: of `necropsy check`; ``reduction``: of
+    `necropsy reduce`, with the report on the original crash and the one on the reduced program's; ``fuzz``: of
+    `necropsy fuzz`, with the reports on its findings; ``triage``: of `necropsy triage`."""
     id: str
     """Begins with the time, so that names sort by it: ``20261121T004512Z-9f86d081``."""
     tool: Tool
@@ -107,6 +124,8 @@ class Document(Noun, frozen=True, kw_only=True):
     """False where Ctrl-C ended a campaign of `necropsy fuzz`; else always true: a document is written whole or not at
     all."""
     subject: Subject
+    host: str | None = None
+    """The name of the machine or container that the run was on; None where a file was read."""
     processes: tuple[Process, ...] = ()
     """The command first, then its children by their start."""
     reports: tuple[Report, ...] = ()
@@ -128,6 +147,14 @@ class Document(Noun, frozen=True, kw_only=True):
     """Of ``fuzz``: the calls that were made, and what was found."""
     binaries: tuple[Binary, ...] | None = None
     """Of ``check``: the built libraries that were read, and what they take of the stack."""
+    comparison: Comparison | None = None
+    """Of `necropsy profile --compare`: what became worse since an older profile."""
+    failed_checks: tuple[FailedCheck, ...] | None = None
+    """Of `necropsy profile --fail-on`: the conditions that the run met, for which the exit code is 3."""
+    smallest_limits: tuple[SmallestLimit, ...] | None = None
+    """Of `necropsy profile --limits`."""
+    triage: Triage | None = None
+    """Of `necropsy triage`: the groups of the deaths that were read."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -266,7 +266,8 @@ class Limit(Noun, frozen=True, kw_only=True):
     """A limit that was set, and what was in use of it, shortly before the process ended.
 
     ``name`` is ``RLIMIT_AS``, ``RLIMIT_CPU``, ... (setrlimit(2)), ``memory.max`` or ``pids.max`` (of a control group),
-    or ``/dev/shm``. Values are bytes, seconds of CPU time, or counts (threads: ``RLIMIT_NPROC``, ``pids.max``).
+    ``/dev/shm``, or ``vm.max_map_count``. Values are bytes, seconds of CPU time, or counts (threads: ``RLIMIT_NPROC``,
+    ``pids.max``).
     """
 
     name: str

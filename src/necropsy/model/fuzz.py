@@ -7,7 +7,7 @@ from typing import Any, Literal
 from necropsy.model.base import Noun
 from necropsy.model.concluded import Diagnosis
 
-FuzzNeed = Literal["guard", "stack-size", "second-run", "threads"]
+FuzzNeed = Literal["guard", "stack-size", "memory-limit", "second-run", "threads", "sanitizer"]
 
 
 class FuzzTensor(Noun, frozen=True, kw_only=True):
@@ -97,6 +97,8 @@ class CallComparison(Noun, frozen=True, kw_only=True):
     """Two that differ, shortened."""
     shapes: tuple[str, ...] = ()
     """The shape of an output as the shape function infers it, and as it is, if they contradict each other."""
+    gradient: tuple[str, ...] = ()
+    """Where its gradient is wrong: the input, and the derivative in a direction by the gradient and by differences."""
     cured_by_one_thread: bool = False
     """They are the same as long as one thread does the op's work."""
     is_stateful: bool = False
@@ -122,6 +124,8 @@ class FuzzTarget(Noun, frozen=True, kw_only=True):
     """Calls that Python refused before they reached the target; not among the executions."""
     recorded: int = 0
     """Different calls of the command that the campaign began with."""
+    sanitized: int = 0
+    """Calls of the build with AddressSanitizer, which are among the executions."""
 
 
 class Fuzzing(Noun, frozen=True, kw_only=True):

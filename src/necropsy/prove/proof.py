@@ -9,6 +9,7 @@ from pathlib import Path, PurePath
 
 import msgspec
 
+from necropsy.confirm import address_sanitizer
 from necropsy.confirm.compiler import Builder
 from necropsy.errors import NecropsyError
 from necropsy.model import Diagnosis, Evidence, Experiment, Gap
@@ -17,14 +18,10 @@ from necropsy.prove import valid_calls
 from necropsy.prove.campaign import Campaign
 from necropsy.prove.outcomes import CallDeath, Survived
 from necropsy.prove.predictions import OVERFLOWS, PREDICTIONS, Prediction
-from necropsy.prove.session import Limits, Session, asan_runtime
+from necropsy.prove.session import Limits, Session
 
 PLAIN = ("-O1", "-g", "-fno-optimize-sibling-calls")
-SANITIZED = (
-    *("-O1", "-g", "-fno-omit-frame-pointer"),
-    "-fsanitize=address,bounds,signed-integer-overflow",
-    "-fno-sanitize-recover=bounds,signed-integer-overflow",
-)
+SANITIZED = (*address_sanitizer.FLAGS, "-fno-sanitize-recover=bounds,signed-integer-overflow")
 _SECONDS = 60.0
 """For the calls of one op in one build."""
 _LIBRARIES = (".so", ".pyd", ".dll")
@@ -158,7 +155,7 @@ class Prover:
         if source not in self._builders:
             self._builders[source] = Builder(path, Path(f"{path.stem}.so"), self.python, self.place)
         self.watch(f"building {path.name}")
-        flags = PLAIN if plain or asan_runtime() is None else SANITIZED
+        flags = PLAIN if plain or address_sanitizer.runtime() is None else SANITIZED
         return self._builders[source].build(flags)
 
     def _close(self) -> None:
@@ -186,7 +183,7 @@ def _is_of(one: Diagnosis, death: CallDeath, prediction: Prediction) -> bool:
     """The process died on one of the finding's lines, or with a full stack in its function."""
     if not death.frames:
         # Nothing says where: a full stack, a limit, or a machine without AddressSanitizer's runtime.
-        return death.kind in {"time", "memory"} or asan_runtime() is None
+        return death.kind in {"time", "memory"} or address_sanitizer.runtime() is None
     function = one.culprit.function if one.culprit is not None else None
     if prediction.deaths == OVERFLOWS and function is not None and death.is_in(function):
         return True

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -13,14 +12,19 @@ from typing import IO, cast
 
 import msgspec
 
+from necropsy.confirm import address_sanitizer
 from necropsy.errors import NecropsyError
 from necropsy.json_lines import Answers
 from necropsy.prove.outcomes import CallDeath, Survived, death
 
 _START_S = 180.0
-_ASAN = (
-    "detect_leaks=0:handle_abort=1:handle_sigfpe=1:handle_sigill=1:detect_odr_violation=0:"
-    "detect_stack_use_after_return=0:allocator_may_return_null=1:max_allocation_size_mb=2048:strict_string_checks=1"
+_ASAN = address_sanitizer.options(
+    handle_abort=1,
+    handle_sigfpe=1,
+    handle_sigill=1,
+    allocator_may_return_null=1,
+    max_allocation_size_mb=2048,
+    strict_string_checks=1,
 )
 
 
@@ -126,17 +130,7 @@ def _environment() -> dict[str, str]:
         "CUDA_VISIBLE_DEVICES": "-1",
         "PYTHONDONTWRITEBYTECODE": "1",
     }
-    runtime = asan_runtime()
+    runtime = address_sanitizer.runtime()
     if runtime is not None:
-        # The C++ library as well: the runtime looks at its start for what throws exceptions, and gives up without it.
-        variables |= {"LD_PRELOAD": f"{runtime} libstdc++.so.6", "ASAN_OPTIONS": _ASAN}
+        variables |= {"LD_PRELOAD": " ".join(address_sanitizer.preload(runtime)), "ASAN_OPTIONS": _ASAN}
     return variables
-
-
-def asan_runtime() -> str | None:
-    """g++'s runtime of AddressSanitizer; None where there is none."""
-    if shutil.which("g++") is None:
-        return None
-    done = subprocess.run(["g++", "-print-file-name=libasan.so"], capture_output=True, text=True, check=False)
-    path = done.stdout.strip()
-    return path if done.returncode == 0 and Path(path).is_absolute() else None

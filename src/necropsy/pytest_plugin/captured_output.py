@@ -2,11 +2,13 @@
 
 With ``--capture=fd`` the session inherits the files, so the keeper reads what is left in them. With ``sys`` or
 ``tee-sys`` what is written is also copied to files here. With ``-s`` it went straight to the terminal.
+What faulthandler writes has a file of its own.
 """
 
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import os
 import tempfile
 from typing import IO, Any
@@ -98,3 +100,35 @@ def _taken(file: IO[bytes]) -> str:
     file.seek(0)
     file.truncate()
     return data.decode("utf-8", "replace")
+
+
+class FaultFile:
+    """Where faulthandler writes in a session: not to the terminal, between the results of the tests.
+
+    A file without a name that the keeper and the sessions share. Where the session is traced, the report says more.
+    Where it is not, this text is all that names the line of Python.
+    """
+
+    def __init__(self) -> None:
+        """Make it.
+
+        Raises:
+            OSError: there is no room, or no descriptor.
+
+        """
+        self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - as long as the sessions
+
+    def redirect(self) -> None:
+        """In the session: have it written there, if faulthandler is on."""
+        if faulthandler.is_enabled():
+            with contextlib.suppress(OSError, RuntimeError, ValueError):
+                faulthandler.enable(file=self._file.fileno())
+
+    def take(self) -> str:
+        """In the keeper: what it has written. It is empty after that."""
+        with contextlib.suppress(OSError):
+            data = os.pread(self._file.fileno(), 1 << 16, 0)
+            self._file.seek(0)
+            self._file.truncate()
+            return data.decode("utf-8", "replace")
+        return ""

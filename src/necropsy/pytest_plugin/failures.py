@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from _pytest._code.code import ExceptionChainRepr, ReprEntryNative, ReprFileLocation, ReprTraceback
 from _pytest.skipping import evaluate_xfail_marks
 
-from necropsy.pytest_plugin.progress import Death
+from necropsy.pytest_plugin.progress import Death, TestRecord
 
 _NO_DEBUGGER = "There is no debugger (--pdb) for it: the process is gone."
 
@@ -157,3 +158,21 @@ def _relative(file: str | None) -> str:
         return "?"
     here = Path.cwd()
     return str(Path(file).relative_to(here)) if Path(file).is_relative_to(here) else file
+
+
+def reruns_wanted(item: pytest.Item) -> int:
+    """How many times the test may be run again (``--reruns``); 0 without pytest-rerunfailures."""
+    if not item.config.pluginmanager.has_plugin("rerunfailures"):
+        return 0
+    try:
+        return int(importlib.import_module("pytest_rerunfailures").get_reruns_count(item) or 0)
+    except Exception:  # noqa: BLE001 - another version of the plugin
+        return 0
+
+
+def rerun_report(item: pytest.Item, record: TestRecord, earlier: list[tuple[str, str]]) -> pytest.TestReport:
+    """The death as an attempt that pytest-rerunfailures repeats, in the next process."""
+    died = test_reports(item, record.deaths[-1], earlier)[0]
+    died.outcome = "rerun"  # type: ignore[assignment] # the outcome that the plugin adds
+    died.__dict__["rerun"] = len(record.deaths) - 1
+    return died

@@ -13,9 +13,8 @@ import pytest
 
 from necropsy.pytest_plugin import alone, children, terminal
 from necropsy.pytest_plugin.alone_server import AloneServer
-from necropsy.pytest_plugin.captured_output import CapturedOutput
+from necropsy.pytest_plugin.captured_output import CapturedOutput, FaultFile
 from necropsy.pytest_plugin.clerk import Clerk
-from necropsy.pytest_plugin.fault_file import FaultFile
 from necropsy.pytest_plugin.journal import Journal
 from necropsy.pytest_plugin.progress import Death, Progress, TestRecord
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from necropsy.pytest_plugin import failures, journal, reports, reruns
+from necropsy.pytest_plugin import failures, journal, reports
 from necropsy.pytest_plugin.keeper import Session
 from necropsy.pytest_plugin.progress import TestRecord
 from necropsy.pytest_plugin.terminal import Mute
@@ -117,8 +117,8 @@ class Resumption:
         for entry in record.entries:
             writer.hold(*entry)
         self._speak()
-        if len(record.deaths) <= reruns.wanted(item):
-            hook.pytest_runtest_logreport(report=reruns.report(item, record, earlier))
+        if len(record.deaths) <= failures.reruns_wanted(item):
+            hook.pytest_runtest_logreport(report=failures.rerun_report(item, record, earlier))
             return None
         for report in failures.test_reports(item, record.deaths[-1], earlier):
             hook.pytest_runtest_logreport(report=report)

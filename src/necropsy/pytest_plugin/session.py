@@ -14,7 +14,7 @@ import pytest
 
 from necropsy.pytest_plugin import journal, reports, resume
 from necropsy.pytest_plugin.alone import Alone
-from necropsy.pytest_plugin.fault_file import FaultFile
+from necropsy.pytest_plugin.captured_output import FaultFile
 from necropsy.pytest_plugin.journal import Journal
 from necropsy.pytest_plugin.keeper import Session
 from necropsy.pytest_plugin.progress import MOMENT, Death

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from necropsy.pytest_plugin import failures, journal, session
-from necropsy.pytest_plugin.captured_output import CapturedOutput
-from necropsy.pytest_plugin.fault_file import FaultFile
+from necropsy.pytest_plugin.captured_output import CapturedOutput, FaultFile
 from necropsy.pytest_plugin.journal import Journal
 from necropsy.pytest_plugin.progress import Death
 

@@ -1,10 +1,10 @@
-"""Which passes there are in a round, and in which order."""
+"""Which passes there are in a round, and in which order; those that look at no file's text are here as well."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
 
-from necropsy.reduce.arguments import drop_arguments, drop_variables
 from necropsy.reduce.data_files import drop_data_files, shorten_data
 from necropsy.reduce.expressions import simplified_expressions
 from necropsy.reduce.flattening import (
@@ -17,7 +17,7 @@ from necropsy.reduce.inlining import inlined_functions
 from necropsy.reduce.merging import merge_modules
 from necropsy.reduce.observed_values import Observe, with_observed_values
 from necropsy.reduce.parameters import unused_parameters
-from necropsy.reduce.program import Pass, Program, Steps, in_parts, search
+from necropsy.reduce.program import Pass, Program, Steps, from_the_end, in_parts, search
 from necropsy.reduce.rewriting import rewriting
 from necropsy.reduce.shortcut import Stack, calls_on_the_stack
 from necropsy.reduce.statements import drop_files, drop_statements
@@ -83,3 +83,23 @@ def drop_unused(unused: Sequence[str]) -> Pass:
         return (yield from search(program, unused, in_parts, program.without_files))
 
     return steps
+
+
+def drop_arguments(program: Program) -> Steps:
+    """A pass that leaves out words of the command line, from the last one on."""
+    words = program.arguments
+
+    def made(gone: Sequence[int]) -> Program:
+        return replace(program, arguments=tuple(word for at, word in enumerate(words) if at not in gone))
+
+    return (yield from search(program, range(len(words)), from_the_end, made))
+
+
+def drop_variables(program: Program) -> Steps:
+    """A pass that leaves out environment variables."""
+    variables = program.environment
+
+    def made(gone: Sequence[str]) -> Program:
+        return replace(program, environment={name: value for name, value in variables.items() if name not in gone})
+
+    return (yield from search(program, sorted(variables), in_parts, made))

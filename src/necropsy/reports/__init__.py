@@ -43,10 +43,27 @@ def rendered(
         from necropsy.reports import dataset
 
         return dataset.render(document, form, color=color, width=width, pages=pages)
+    if document.kind == "triage":
+        from necropsy.reports import triage, triage_html
+
+        if form == "html":
+            return triage_html.render(document, pages)
+        if form == "markdown":
+            return triage.markdown(document)
+        return triage.render(document, color=color, width=width, full=full)
     if document.kind == "fuzz" and form == "text" and not full:
         from necropsy.reports import fuzz
 
         return fuzz.render(document, color=color, width=width)
+    if document.kind == "profile" and form != "text":
+        from necropsy.reports import profile_html
+
+        return profile_html.markdown(document) if form == "markdown" else profile_html.render(document, pages)
+    if document.kind == "profile":
+        from necropsy.reports import brief, profile
+
+        died = brief.render(document, color=color, width=width, again=again) if document.reports else ""
+        return died + profile.render(document, color=color, width=width)
     if form == "markdown":
         from necropsy.reports import markdown
 

@@ -13,8 +13,10 @@ _MOST_TARGETS = 40
 _NEEDS: dict[FuzzNeed, str] = {
     "guard": "guarded buffers (`necropsy run --guard`)",
     "stack-size": "a small stack (--stack-size)",
+    "memory-limit": "a limit on its memory (`ulimit -d`), which makes a large allocation fail",
     "second-run": "a second call",
     "threads": "several threads",
+    "sanitizer": "a build of its source with AddressSanitizer (--source)",
 }
 
 
@@ -63,10 +65,13 @@ def told(target: FuzzTarget) -> str:
     parts += [f"{target.slow:,} too slow"] if target.slow else []
     parts += [f"{target.hungry:,} out of memory"] if target.hungry else []
     parts += [f"{target.recorded:,} recorded to begin with"] if target.recorded else []
+    parts += [f"{target.sanitized:,} made of the build with AddressSanitizer"] if target.sanitized else []
     return f"{clean(target.name)}: {target.executions:,} calls in {target.seconds:.0f} s: {', '.join(parts)}."
 
 
 def _happened(one: FuzzFinding) -> str:
+    if one.rule == "hang":
+        return "did not end"
     return "died" if one.report is not None else "showed"
 
 

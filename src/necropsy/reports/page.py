@@ -28,6 +28,8 @@ _TEMPLATES = (
     "table.html.j2",
     "dataset.html.j2",
     "reduction.html.j2",
+    "profile.html.j2",
+    "triage.html.j2",
 )
 _CALL_COLUMNS = 74
 
@@ -44,8 +46,12 @@ def render(
     identity: str | None = None,
     tool: Tool | None = None,
     markdown: str | None = None,
+    extra: str | None = None,
 ) -> str:
-    """Render template ``name``. ``markdown``: for the copy button; ``identity`` and ``tool``: for the footer."""
+    """Render template ``name``. ``markdown``: for the copy button; ``identity`` and ``tool``: for the footer.
+
+    ``extra``: the page has the style and the script of this name too (``triage`` for triage.css and triage.js).
+    """
     page = (
         _engine()
         .get_template(name)
@@ -55,8 +61,8 @@ def render(
             identity=identity,
             tool=tool,
             markdown=markdown,
-            style=_own("report.css"),
-            script=_own("page.js"),
+            style=_own("report.css") + (_own(f"{extra}.css") if extra is not None else ""),
+            script=_own("page.js") + (_own(f"{extra}.js") if extra is not None else ""),
         )
     )
     head, style, body = page.partition("</style>")
@@ -79,7 +85,7 @@ _MONTHS = (
 )
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=4)
 def _own(name: str) -> markupsafe.Markup:
     """A file of the package, inserted unchanged."""
     import markupsafe

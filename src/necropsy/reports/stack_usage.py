@@ -2,47 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from importlib.resources import files
-from typing import Literal
 
+from necropsy.data.stack_sizes import StackSize, stack_sizes
 from necropsy.model import Document, Exit, Process, StackUse
-from necropsy.reports.terminal import BOLD, DIM, YELLOW, Pen, clean, columns, cut, size, wrap
+from necropsy.reports.terminal import BOLD, DIM, YELLOW, Pen, clean, columns, cut, one_line, size, wrap
 from necropsy.reports.wording import ending
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:  # pragma: no cover - the backport of the same parser
-    import tomli as tomllib
-
 
 CHILDREN = 10
 """Child processes with their own line."""
-
-
-@dataclass(frozen=True)
-class Limit:
-    """A row of ``data/stack_sizes.toml``: the ``bytes`` that a thread's stack has elsewhere."""
-
-    where: str
-    bytes: int
-    threads: Literal["main", "other", "all"]
-    note: str
-    source: str
-
-    def holds_for(self, *, main: bool) -> bool:
-        """The limit is one of the main thread's stack, or of the others'."""
-        return self.threads == "all" or (self.threads == "main") == main
-
-
-@lru_cache(maxsize=1)
-def limits() -> tuple[Limit, ...]:
-    """The table, in its order."""
-    table = tomllib.loads(files("necropsy.data").joinpath("stack_sizes.toml").read_text(encoding="utf-8"))
-    return tuple(Limit(**row) for row in table["stack"])
 
 
 def draw(document: Document, width: int, pen: Pen) -> list[str]:
@@ -71,10 +40,9 @@ def _child(process: Process, width: int, pen: Pen) -> list[str]:
     """One line, and more only if its stacks would not fit elsewhere."""
     groups = [group for group in _groups(process) if group.peak is not None]
     most = f", at most {size(max(group.peak or 0 for group in groups))} of a stack" if groups else ""
-    command = " ".join(process.command) if process.command else "?"
-    text = f"child {process.pid}, {cut(clean(command), 60)}: {_ended(process.exit)}{most}"
+    text = f"child {process.pid}, {one_line(process.command or ('?',), 60)}: {_ended(process.exit)}{most}"
     lines = wrap(text, width, first="  ", rest="    ")
-    for limit in limits():
+    for limit in stack_sizes():
         mine = [group for group in groups if limit.holds_for(main=group.main)]
         if mine and max(group.peak or 0 for group in mine) > limit.bytes:
             lines += _fit(limit, mine, width, pen)
@@ -82,8 +50,8 @@ def _child(process: Process, width: int, pen: Pen) -> list[str]:
 
 
 def _head(process: Process, width: int, pen: Pen) -> list[str]:
-    command = " ".join(process.command) if process.command else f"process {process.pid}"
-    text = f"{cut(clean(command), 200)} {_ended(process.exit)}"
+    command = process.command or (f"process {process.pid}",)
+    text = f"{one_line(command, 100)} {_ended(process.exit)}"
     if process.wall_s is not None:
         text += f" after {process.wall_s:.2g} s" if process.wall_s < 1 else f" after {process.wall_s:.1f} s"
     if process.peak_rss is not None:
@@ -144,14 +112,14 @@ def _fits(process: Process, width: int, pen: Pen) -> list[str]:
     lines = [pen("  Would these stacks fit elsewhere? An estimate: another compiler lays out other frames.", DIM)]
     if width < columns(lines[0]):
         lines = wrap("Would these stacks fit elsewhere? An estimate: other compilers, other frames.", width, first="  ")
-    for limit in limits():
+    for limit in stack_sizes():
         mine = [group for group in groups if limit.holds_for(main=group.main)]
         if mine:
             lines += _fit(limit, mine, width, pen)
     return lines
 
 
-def _fit(limit: Limit, groups: Sequence[_Group], width: int, pen: Pen) -> list[str]:
+def _fit(limit: StackSize, groups: Sequence[_Group], width: int, pen: Pen) -> list[str]:
     worst = max(groups, key=lambda group: group.peak or 0)
     peak = worst.peak or 0
     fits = peak <= limit.bytes

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 # They reorder or hide what stands beside them: bidirectional controls, zero-width characters, line and paragraph ends.
 _TREACHEROUS = frozenset("\u061c\u200b\u200e\u200f\u2028\u2029\u2060\ufeff" + "".join(map(chr, range(0x202A, 0x202F))))
 _TREACHEROUS |= frozenset(map(chr, range(0x2066, 0x206A)))
 
-BOLD, DIM, RED, YELLOW, CYAN = "1", "2", "31", "33", "36"
+BOLD, DIM, RED, GREEN, YELLOW, CYAN = "1", "2", "31", "32", "33", "36"
 
 
 class Pen:
@@ -78,6 +78,11 @@ def cut(text: str, width: int) -> str:
     if columns(text) <= width:
         return text
     return _head(text, max(0, width - 3)) + "..."[: max(0, width)]
+
+
+def one_line(words: Sequence[str], width: int) -> str:
+    """A command in one line, line breaks and tabs as spaces, cut to ``width`` columns."""
+    return cut(clean(" ".join(" ".join(words).split())), width)
 
 
 def cut_path(path: str, width: int) -> str:

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from necropsy.errors import RuleError
-from necropsy.model import CallComparison, Crash, Environment, Part
+from necropsy.model import CallComparison, Crash, Environment, Part, Process
 from necropsy.rule import Rule
 
 _OF_FILES = frozenset({"binaries", "uses", "code"})
@@ -86,6 +86,12 @@ def call_rules() -> tuple[Rule[CallComparison], ...]:
 
 
 @lru_cache(maxsize=1)
+def profile_rules() -> tuple[Rule[Process], ...]:
+    """Every rule on a profiled process, by name; raises ``RuleError`` if a rule file is invalid."""
+    return _load("profile")
+
+
+@lru_cache(maxsize=1)
 def op_rules() -> tuple[Rule[Environment], ...]:
     """Every rule that compares a library named with ``--op`` with its environment, by name; raises ``RuleError``."""
     return tuple(rule for rule in audit_rules() if not _OF_FILES.intersection(" ".join(rule.needs).split()))
@@ -99,7 +105,14 @@ def audit_rules() -> tuple[Rule[Environment], ...]:
 
 def all_rules() -> tuple[Rule[Any], ...]:
     """Every rule of any kind; rules on crashes and on libraries may share a name and a page. Raises ``RuleError``."""
-    return (*call_rules(), *crash_rules(), *environment_rules(), *audit_rules(), *data_rules())
+    return (
+        *call_rules(),
+        *crash_rules(),
+        *environment_rules(),
+        *audit_rules(),
+        *data_rules(),
+        *profile_rules(),
+    )
 
 
 def page(name: str) -> str | None:

@@ -11,6 +11,7 @@ import msgspec
 
 from necropsy import reproducer
 from necropsy.frame_filter import file_name
+from necropsy.lazy_re import regex
 from necropsy.model import Argument, Call, Crash, Culprit, Diagnosis, Evidence, Fix, Unusual
 
 _FAULTS = frozenset(
@@ -56,14 +57,14 @@ _MOST_PASSED = 120
 """Characters of arguments that advice repeats."""
 _NULL_IS_USED = frozenset({"null-dereference", "bad-jump"})
 _ORDER: tuple[Unusual, ...] = ("null", "empty", "nan", "negative", "huge", "not-contiguous")
-_UNDECLARED = re.compile(r"\b(?:argtypes|restype)\b")
+_UNDECLARED = regex(r"\b(?:argtypes|restype)\b")
 _STRIDES_ARE_READ = frozenset({"numpy", "tensorflow", "torch", "scipy", "pandas", "sklearn", "jax", "keras"})
-_COUNTS_FROM_THE_END = re.compile(r"ax[ei]s|dim|index|n_jobs|seed|timeout", re.IGNORECASE)
+_COUNTS_FROM_THE_END = regex(r"ax[ei]s|dim|index|n_jobs|seed|timeout", re.IGNORECASE)
 """Parameters of which a negative or a very large number is nothing unusual."""
-_ADDRESS = re.compile(r"\d{14,15}")
+_ADDRESS = regex(r"\d{14,15}")
 _ADDRESSES = range(0x5500_0000_0000, 0x8000_0000_0000)
 """Where Linux puts programs that can be moved, their heap and their mappings, on x86-64."""
-_OPERANDS = re.compile(r"\(?(?P<wanted>-?\d+) vs\. (?P<had>-?\d+)\)?")
+_OPERANDS = regex(r"\(?(?P<wanted>-?\d+) vs\. (?P<had>-?\d+)\)?")
 _WORDS: dict[Unusual, str] = {
     "null": "NULL",
     "empty": "empty",

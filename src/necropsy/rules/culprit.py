@@ -14,6 +14,7 @@ from necropsy.frame_filter import (
     noise_of_module,
     outside_of_python,
 )
+from necropsy.lazy_re import regex
 from necropsy.model import Crash, Culprit, Evidence, Fold, Frame, PythonPlace, Thread
 from necropsy.predicates import bare_name, is_main, name_of
 from necropsy.rule import NOTHING, Found
@@ -21,19 +22,19 @@ from necropsy.rule import NOTHING, Found
 _SENT = {"SI_USER", "SI_TKILL", "SI_QUEUE"}
 _GENERATED = "__autograph_generated_file"
 """A file of tf.function's: it is gone after the run."""
-_LIBRARY = re.compile(
+_LIBRARY = regex(
     r"[/\\](?:site|dist)-packages[/\\]|[/\\]lib(?:64)?[/\\]python3\.\d+[/\\]|^<|[/\\]Lib[/\\]|"
     # The embeddable distribution of Windows keeps its library in a file.
     r"[/\\]python3\d+\.zip[/\\]|" + _GENERATED
 )
-_TYPED = re.compile(r"^<(?:string|stdin|ipython-input[^>]*|console)>$")
+_TYPED = regex(r"^<(?:string|stdin|ipython-input[^>]*|console)>$")
 """Code that came with ``python -c`` or from a prompt; generated code of libraries has such names too."""
-_WAITS_IN_RUNTIME = re.compile(
+_WAITS_IN_RUNTIME = regex(
     r"quick_execute|_call_tf_sessionrun|TFE_Py_\w+|TF_SessionRun\w*|_call_flat|call_function|_run_fn|_next_internal"
 )
 
-_OPENMP_WORKER = re.compile(r"gomp_thread_start|__kmp_(?:launch_(?:worker|thread)|invoke_microtask|invoke_task_func)")
-_OPENMP_BEGIN = re.compile(r"GOMP_parallel|__kmpc_fork_call|__kmp_GOMP_fork_call")
+_OPENMP_WORKER = regex(r"gomp_thread_start|__kmp_(?:launch_(?:worker|thread)|invoke_microtask|invoke_task_func)")
+_OPENMP_BEGIN = regex(r"GOMP_parallel|__kmpc_fork_call|__kmp_GOMP_fork_call")
 """GCC's libgomp, and LLVM's and Intel's libomp."""
 
 
@@ -109,7 +110,7 @@ def handed_to(frames: tuple[Frame, ...], blamed: Frame) -> Frame | None:
     return next((frame for frame in reversed(inside) if frame.function is not None), inside[-1] if inside else None)
 
 
-_FOREIGN_CALLS = re.compile(r"_ctypes|_cffi_backend|libffi")
+_FOREIGN_CALLS = regex(r"_ctypes|_cffi_backend|libffi")
 
 
 def _nameless(crash: Crash, thread: Thread) -> Frame | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from typing import Literal
 
+from necropsy.lazy_re import regex
 from necropsy.model import Crash, Fix, Message
 from necropsy.predicates import messages, on_windows
 
@@ -16,23 +17,23 @@ Damage = Literal[
 ]
 
 _SORTS: tuple[tuple[Damage, re.Pattern[str]], ...] = (
-    ("double-free", re.compile(r"[Dd]ouble free (?:detected|of|for)|double free or corruption \(fasttop\)")),
-    ("maybe-double-free", re.compile(r"double free or corruption \((?:!prev|top)\)")),
-    ("bad-pointer", re.compile(r"invalid pointer|chunk is not page|pointer being (?:freed|realloc'd)")),
-    ("bad-header", re.compile(r"free\(\): invalid size|double free or corruption \(out\)")),
+    ("double-free", regex(r"[Dd]ouble free (?:detected|of|for)|double free or corruption \(fasttop\)")),
+    ("maybe-double-free", regex(r"double free or corruption \((?:!prev|top)\)")),
+    ("bad-pointer", regex(r"invalid pointer|chunk is not page|pointer being (?:freed|realloc'd)")),
+    ("bad-header", regex(r"free\(\): invalid size|double free or corruption \(out\)")),
     (
         "overrun",
-        re.compile(
+        regex(
             r"invalid next size|corrupted size vs|corrupted top size|invalid old size|HEAP CORRUPTION DETECTED: after|invalid size \(unsorted\)|mismatching next->prev_size|top chunk"
         ),
     ),
     (
         "freed-block-written",
-        re.compile(
+        regex(
             r"memory corruption|unaligned (?:fastbin|tcache)|too many chunks|invalid fastbin|unaligned chunk|after being freed|freed object"
         ),
     ),
-    ("list-broken", re.compile(r".")),
+    ("list-broken", regex(r".")),
 )
 
 MEANS: dict[Damage, str] = {

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 
+from necropsy.lazy_re import regex
 from necropsy.model import Crash, Evidence, Frame
 from necropsy.predicates import bare_name, frames_of
 from necropsy.rule import NOTHING, Found
@@ -15,26 +16,26 @@ from necropsy.rule import NOTHING, Found
 FIRST = 12
 """Frames within which generated code counts: further out it only called what crashed."""
 _CALLERS = (
-    ("oneDNN", re.compile(r"dnnl(?:_graph)?::.*|dnnl_.*")),
-    ("XLA", re.compile(r"xla::.*|tensorflow::XlaLocalLaunch\w*.*|stream_executor::host::.*")),
-    ("numba", re.compile(r"numba_\w+|NRT_\w+|Dispatcher_call\w*|call_cfunc|cpython::.*")),
-    ("PyTorch's TorchInductor", re.compile(r"torch::inductor::.*|at::.*inductor.*")),
-    ("PyTorch's fuser (NNC)", re.compile(r"torch::jit::(?:tensorexpr|fuser)::.*")),
-    ("FBGEMM (asmjit)", re.compile(r"fbgemm\w*::.*|asmjit::.*")),
-    ("libffi", re.compile(r"ffi_closure\w*|closure_fcn")),
-    ("PCRE2", re.compile(r"pcre2_(?:jit_)?match\w*")),
-    ("LLVM", re.compile(r"llvm::.*|LLVM\w+")),
+    ("oneDNN", regex(r"dnnl(?:_graph)?::.*|dnnl_.*")),
+    ("XLA", regex(r"xla::.*|tensorflow::XlaLocalLaunch\w*.*|stream_executor::host::.*")),
+    ("numba", regex(r"numba_\w+|NRT_\w+|Dispatcher_call\w*|call_cfunc|cpython::.*")),
+    ("PyTorch's TorchInductor", regex(r"torch::inductor::.*|at::.*inductor.*")),
+    ("PyTorch's fuser (NNC)", regex(r"torch::jit::(?:tensorexpr|fuser)::.*")),
+    ("FBGEMM (asmjit)", regex(r"fbgemm\w*::.*|asmjit::.*")),
+    ("libffi", regex(r"ffi_closure\w*|closure_fcn")),
+    ("PCRE2", regex(r"pcre2_(?:jit_)?match\w*")),
+    ("LLVM", regex(r"llvm::.*|LLVM\w+")),
 )
 _NAMES = (
-    ("numba", re.compile(r".*\[abi:v\d+\].*|.*\bnumba\b.*|.*B2v\d+B.*")),
-    ("XLA", re.compile(r"(?:.*_)?fusion(?:[._]\d+)?(?:\.clone)?|main\.\d+|.*_kernel\.\d+|[a-z-]+(?:\.\d+)?_kernel")),
+    ("numba", regex(r".*\[abi:v\d+\].*|.*\bnumba\b.*|.*B2v\d+B.*")),
+    ("XLA", regex(r"(?:.*_)?fusion(?:[._]\d+)?(?:\.clone)?|main\.\d+|.*_kernel\.\d+|[a-z-]+(?:\.\d+)?_kernel")),
 )
 _FILES = (
-    ("PyTorch's TorchInductor", re.compile(r".*/torchinductor_[^/]*/.*")),
-    ("numba", re.compile(r".*/numba\w*cache.*")),
-    ("Triton", re.compile(r".*/\.triton/cache/.*")),
+    ("PyTorch's TorchInductor", regex(r".*/torchinductor_[^/]*/.*")),
+    ("numba", regex(r".*/numba\w*cache.*")),
+    ("Triton", regex(r".*/\.triton/cache/.*")),
 )
-_LOADED = (("numba", re.compile(r"libllvmlite\b.*|_dispatcher\.cpython.*")),)
+_LOADED = (("numba", regex(r"libllvmlite\b.*|_dispatcher\.cpython.*")),)
 """Weaker than a caller: that such a compiler is loaded at all. TensorFlow always holds XLA and oneDNN, so they prove nothing."""
 
 

@@ -17,6 +17,7 @@ import msgspec
 
 from necropsy.data import table
 from necropsy.frame_filter import file_name, is_interpreter, outside_of_python
+from necropsy.lazy_re import regex
 from necropsy.model import Crash, Culprit, Diagnosis, Evidence, Fix, Frame
 from necropsy.predicates import bare_name
 
@@ -62,25 +63,21 @@ _NEAR = 16
 """Native frames from the innermost one in which a row's function has to be."""
 _SHOWN = 3
 _MODULES = {
-    "tensorflow": re.compile(r"tensorflow|tflite", re.IGNORECASE),
-    "numpy": re.compile(
+    "tensorflow": regex(r"tensorflow|tflite", re.IGNORECASE),
+    "numpy": regex(
         r"^(?:_multiarray_|_umath_linalg|_pocketfft|_simd|mtrand|_mt19937|_generator|_bounded_integers|_common)"
     ),
-    "torch": re.compile(r"^(?:lib)?(?:torch|c10)(?:_|\.|$)|^_C\."),
-    "pyarrow": re.compile(
-        r"^(?:lib)?(?:arrow|parquet|gandiva)|^lib\.|^_(?:parquet|compute|csv|dataset|json|fs|feather)\."
-    ),
-    "pandas": re.compile(
+    "torch": regex(r"^(?:lib)?(?:torch|c10)(?:_|\.|$)|^_C\."),
+    "pyarrow": regex(r"^(?:lib)?(?:arrow|parquet|gandiva)|^lib\.|^_(?:parquet|compute|csv|dataset|json|fs|feather)\."),
+    "pandas": regex(
         r"^(?:algos|aggregations|arrays|groupby|hashing|hashtable|index|indexers|indexing|internals|interval|join|json|lib|"
         r"missing|ops|pandas_\w+|parsers|properties|reshape|sparse|tslib|writers|base|ccalendar|conversion|dtypes|fields|"
         r"nattype|np_datetime|offsets|parsing|period|strptime|timedeltas|timestamps|timezones|tzconversion|vectorized)\."
     ),
 }
 """Package to the names of its libraries."""
-_SITE = re.compile(r"[/\\](?:site|dist)-packages[/\\](?P<top>[^/\\]+)")
-_STDLIB = re.compile(
-    r"^_?(?:asyncio|ctypes|elementtree|io|json|lsprof|lzma|pickle|socket|sqlite3|ssl|datetime|zoneinfo)\."
-)
+_SITE = regex(r"[/\\](?:site|dist)-packages[/\\](?P<top>[^/\\]+)")
+_STDLIB = regex(r"^_?(?:asyncio|ctypes|elementtree|io|json|lsprof|lzma|pickle|socket|sqlite3|ssl|datetime|zoneinfo)\.")
 """Extension modules of CPython's own library."""
 _PARTS = 2
 """Dots in a version that is known to the patch: ``3.11`` alone may have any fix of its branch."""
@@ -95,7 +92,7 @@ _DISTRIBUTIONS = {
         "tensorflow-rocm",
     ),
 }
-_RELEASE = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?(?:\.post\d+|\+[\w.]+)?")
+_RELEASE = regex(r"(\d+)\.(\d+)(?:\.(\d+))?(?:\.post\d+|\+[\w.]+)?")
 
 
 @dataclass(frozen=True)

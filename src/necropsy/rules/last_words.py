@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-
+from necropsy.lazy_re import regex
 from necropsy.model import Crash, Evidence, LastWords
 from necropsy.rule import Found
 
@@ -15,7 +14,7 @@ _IN_A_SENTENCE = 240
 """Characters of it that a summary repeats."""
 _PARAGRAPHS = 8
 """Paragraphs that may be a stack or a list of modules, and are passed over."""
-_BELOW = re.compile(
+_BELOW = regex(
     # faulthandler's own dump, Go's and Rust's stacks, glibc's, and what a shell or its core handler says afterwards.
     r"Fatal Python error: (?:Segmentation fault|Aborted|Bus error|Illegal instruction|Floating[- ]point exception)$"
     r"|(?:Current thread|Thread) 0x[0-9a-f]+|Current thread's C stack trace|Extension modules: |<no Python frame>"
@@ -26,7 +25,7 @@ _BELOW = re.compile(
     r"|(?:Aborted|Segmentation fault|Killed|Trace/breakpoint trap)(?: \(core dumped\))?$"
 )
 """Lines that follow the last words and are none."""
-_TIMESTAMPED = re.compile(r"\[?\d{2,4}[-:/.]\d\d")
+_TIMESTAMPED = regex(r"\[?\d{2,4}[-:/.]\d\d")
 
 
 def last_words(crash: Crash) -> LastWords | None:

@@ -11,17 +11,18 @@ from typing import Any
 import msgspec
 
 from necropsy.data import table
+from necropsy.lazy_re import regex
 from necropsy.model import Crash, Diagnosis, Evidence, Fix, Possibility
 from necropsy.predicates import frames_of
 from necropsy.rules.exit_causes import causes_of
 
 _OPEN = frozenset({"exit-status-only", "uncaught-cpp-exception"})
 _ACCESSES = frozenset({"invalid-read", "invalid-write"})
-_IMPORT = re.compile(
+_IMPORT = regex(
     r"(?m)^(?:>>> |In \[\d+\]: |\$ |% |# )?[ \t]*(?:from [\w.]+ )?import [\w.]+.*$|python[\w.]{0,12} (?:-\w{1,20} ){0,4}-c ['\"]?(?:import|from) [\w.]+"
 )
 _LAST_LINES = 4
-_LOADING = re.compile(
+_LOADING = regex(
     r"(?m)^  File \"<frozen importlib\._bootstrap(?:_external)?>\", line \d+ in (?:create_module|_call_with_frames_removed)"
 )
 _LOADS = Possibility(

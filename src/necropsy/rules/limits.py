@@ -10,7 +10,7 @@ MEMORY = ("RLIMIT_AS", "RLIMIT_DATA")
 """What an allocation of main memory can fail for. At the limit of its control group a process is killed instead."""
 _FULL = 0.9
 """A limit of which less is left was in reach."""
-_WHAT = {
+WHAT = {
     "RLIMIT_AS": "address space",
     "RLIMIT_DATA": "data",
     "RLIMIT_STACK": "stack",
@@ -21,9 +21,11 @@ _WHAT = {
     "memory.max": "memory of the control group",
     "pids.max": "threads of the control group",
     "/dev/shm": "shared memory",  # noqa: S108 - a name
+    "vm.max_map_count": "memory mappings",
 }
+"""What each of them limits."""
 _OPTIONS = {"RLIMIT_AS": "v", "RLIMIT_DATA": "d", "RLIMIT_STACK": "s", "RLIMIT_CPU": "t", "RLIMIT_FSIZE": "f"}
-_COUNTS = frozenset({"RLIMIT_NPROC", "RLIMIT_NOFILE", "pids.max"})
+_COUNTS = frozenset({"RLIMIT_NPROC", "RLIMIT_NOFILE", "pids.max", "vm.max_map_count"})
 
 
 def all_of(crash: Crash, *names: str) -> tuple[Limit, ...]:
@@ -50,7 +52,7 @@ def reached(crash: Crash, *names: str, more: int = 0) -> tuple[Limit, ...]:
 def evidence(*limits: Limit) -> Found:
     """What was allowed, and what was in use."""
     return tuple(
-        Evidence(claim=f"the limit on {_WHAT.get(one.name, one.name)}", seen=in_words(one), where=_where(one))
+        Evidence(claim=f"the limit on {WHAT.get(one.name, one.name)}", seen=in_words(one), where=_where(one))
         for one in limits
     )
 
@@ -78,13 +80,13 @@ def summary(*limits: Limit) -> str:
     if not limits:
         return ""
     one = limits[0]
-    return f" The limit on {_WHAT.get(one.name, one.name)} was reached: {in_words(one)}."
+    return f" The limit on {WHAT.get(one.name, one.name)} was reached: {in_words(one)}."
 
 
 def raising(*limits: Limit) -> tuple[Fix, ...]:
     """How each of these limits is raised, here."""
     return tuple(
-        Fix(text=f"Or raise the limit on {_WHAT.get(one.name, one.name)}, where it is set.", command=_command(one))
+        Fix(text=f"Or raise the limit on {WHAT.get(one.name, one.name)}, where it is set.", command=_command(one))
         for one in limits
     )
 

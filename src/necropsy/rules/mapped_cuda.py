@@ -10,19 +10,18 @@ import re
 from collections.abc import Sequence
 
 from necropsy.frame_filter import file_name
+from necropsy.lazy_re import regex
 from necropsy.model import Crash, CudaBuild, CudaLibrary, Cudnn, CudnnPart, Message, Module
 from necropsy.predicates import messages
 from necropsy.rules import compatibility
 from necropsy.rules.log_rules import is_of_other_version
 
 _FRAMEWORKS = (*compatibility.TENSORFLOW, "torch")
-_OF_CUDA = re.compile(
-    r"lib(?:cudart|cublas(?:Lt)?|cufft|curand|cusolver|cusparse|cudnn(?:_\w+)?|nccl)\.so\.\d+(?:\.\d+)*"
-)
-_CUDNN = re.compile(r"libcudnn\.so\.(?P<major>\d+)(?:\.\d+)*")
-_PART = re.compile(r"libcudnn_\w+\.so\.(?P<major>\d+)(?:\.\d+)*")
-_INNER = re.compile(r"(?P<library>[^\s:'\"]+): (?:cannot open|no such)")
-_IN_NAME = re.compile(r"\.so\.(\d+\.\d+(?:\.\d+)*)$")
+_OF_CUDA = regex(r"lib(?:cudart|cublas(?:Lt)?|cufft|curand|cusolver|cusparse|cudnn(?:_\w+)?|nccl)\.so\.\d+(?:\.\d+)*")
+_CUDNN = regex(r"libcudnn\.so\.(?P<major>\d+)(?:\.\d+)*")
+_PART = regex(r"libcudnn_\w+\.so\.(?P<major>\d+)(?:\.\d+)*")
+_INNER = regex(r"(?P<library>[^\s:'\"]+): (?:cannot open|no such)")
+_IN_NAME = regex(r"\.so\.(\d+\.\d+(?:\.\d+)*)$")
 
 
 def builds_of(crash: Crash) -> tuple[CudaBuild, ...] | None:

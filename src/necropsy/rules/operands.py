@@ -59,7 +59,7 @@ def _signed(number: int) -> int:
 
 
 def _looks_like_address(value: int) -> bool:
-    return _HIGH <= value < 1 << 47
+    return _HIGH <= value < 1 << 48
 
 
 def chunk_of_malloc(value: int) -> int | None:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
-
+from necropsy.lazy_re import regex
 from necropsy.model import Environment, Evidence, Op
 from necropsy.rule import Found
 
-_OF_TENSORFLOW = re.compile(
-    r"_Z\w*?(?:10tensorflow|3tsl|4absl|3xla|15stream_executor)|TF_[A-Z]\w+$|_ZN6google8protobuf"
-)
-_FRAMEWORK = re.compile(r"lib(?:tensorflow_(?:framework|cc)|tensorflow)\.so\.\d")
+_OF_TENSORFLOW = regex(r"_Z\w*?(?:10tensorflow|3tsl|4absl|3xla|15stream_executor)|TF_[A-Z]\w+$|_ZN6google8protobuf")
+_FRAMEWORK = regex(r"lib(?:tensorflow_(?:framework|cc)|tensorflow)\.so\.\d")
 
 
 def is_of_tensorflow(symbol: str) -> bool:

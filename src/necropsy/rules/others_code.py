@@ -6,11 +6,10 @@ report it: that comes first, and the rest is marked as the authors' task.
 
 from __future__ import annotations
 
-import re
-
 import msgspec
 
 from necropsy.frame_filter import file_name
+from necropsy.lazy_re import regex
 from necropsy.model import Culprit, Diagnosis, Fix, PythonPlace
 
 _KEEP = "keep every object that {line} hands over, and what it was made from, referenced until the last use"
@@ -46,14 +45,14 @@ _FOR_USERS = {
     "abort": "look at what {line} passes, and search its issue tracker for the function's name",
 }
 """Rule to what a user of the function can do, after *This is code of ..., not yours:*."""
-_AUTHORS = re.compile(
+_AUTHORS = regex(
     r"(?:In|Look in|Make|Let) (?:`|native code)|Find (?:the pointer|who|the other code) |Check every index|"
     r"Compare the size|Read the code of `|Check whether the requested|Check what (?:`|a function of )|Stop and join|"
     r"Put a mutex|If it comes from a call that returns a Status|If (?:the traps are wanted|not, find the code)|"
     r".*rebuild (?:the native code )?with"
 )
 """How advice begins that asks for a change of the function itself, or for building it anew."""
-_COMPILES = re.compile(r"(?:g\+\+|gcc|clang(?:\+\+)?|cl) ")
+_COMPILES = regex(r"(?:g\+\+|gcc|clang(?:\+\+)?|cl) ")
 
 
 def with_advice_for_users(diagnosis: Diagnosis) -> Diagnosis:
@@ -91,9 +90,9 @@ _OF_ARGUMENTS = frozenset(
 """Verdicts that what was passed to a function of the C library or of Python explains, where it was called directly."""
 _MAY_BE_THE_LOOP = _OF_ARGUMENTS - {"integer-divide-by-zero", "stack-overflow-recursion"}
 """Where a function of Python's without a name may be the interpreter's own loop."""
-_CHANGES = re.compile(r"(?:In|Make) `")
+_CHANGES = regex(r"(?:In|Make) `")
 """How advice begins that asks for another function than this one: nobody changes the C library or Python for it."""
-_EVALUATES = re.compile(r"_Py(?:Eval|Frame|Function|Object_Call)|PyEval_|Py_Run")
+_EVALUATES = regex(r"_Py(?:Eval|Frame|Function|Object_Call)|PyEval_|Py_Run")
 
 
 def _with_callers_advice(diagnosis: Diagnosis, culprit: Culprit, text: str) -> Diagnosis:

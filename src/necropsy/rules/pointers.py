@@ -24,6 +24,7 @@ from necropsy.predicates import (
     stack_exhausted,
 )
 from necropsy.rule import Found
+from necropsy.rules.aarch64 import refused_signature, refused_tag
 from necropsy.rules.culprit import handed_to
 from necropsy.rules.given_numbers import NO_ADDRESS, given_number
 from necropsy.rules.halves import evidence_of, fix, half_pointer, in_words
@@ -68,7 +69,7 @@ def bad_access(crash: Crash) -> BadAccess | None:
     given = fault.address is not None and fault.code != "SI_KERNEL"
     address = fault.address if given else (operand.address if operand else None)
     known = crash.instruction is not None and crash.instruction.text is not None
-    if not given and known and (address is None or is_canonical(address)):
+    if not given and known and (address is None or is_canonical(address, crash)):
         # The processor refused something else than an address: a privileged instruction, an alignment.
         return None
     return BadAccess(access_of(crash), address, given, operand)
@@ -245,6 +246,7 @@ def evidence(crash: Crash, access: BadAccess) -> Found:
     told = instruction_at_fault(crash) + what_lies_there(crash, access)
     if not is_null(crash, access):
         told += evidence_of(crash, half_pointer(crash))
+    told += refused_tag(crash) + refused_signature(crash, access.address)
     return told + generated_code(crash) + _told_place(crash)
 
 
@@ -266,6 +268,10 @@ def where_it_led(crash: Crash, access: BadAccess, verb: str) -> str:
         return in_words(half)
     if is_wild(access):
         return f"{access.address}, an address that cannot exist: the pointer is garbage"
+    if refused_tag(crash):
+        return f"address {access.address} through a pointer whose tag is not that of the memory there: it was freed, or belongs to another block"
+    if refused_signature(crash, access.address):
+        return f"address {access.address}: the signature of the pointer was wrong, so it had been overwritten"
     if not nothing_known(crash) and crash.fault is not None and crash.fault.code == "SEGV_MAPERR":
         return f"address {access.address}, which is not mapped"
     return f"address {access.address}, which it may not {verb}"

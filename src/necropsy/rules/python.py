@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from necropsy.lazy_re import regex
 from necropsy.model import Crash, Culprit, Evidence, Message, PythonPlace
 from necropsy.predicates import messages
 from necropsy.rule import Found
@@ -20,11 +21,11 @@ def _raised(crash: Crash) -> list[Message]:
     return [message for message in messages(crash, "python-traceback") if "ignored" not in message.fields]
 
 
-_OF_ANOTHER = re.compile(
+_OF_ANOTHER = regex(
     r"(?:ChildFailedError|BrokenProcessPool|TerminatedWorkerError|WorkerLostError|DeadKernelError|ProcessExitedException|"
     r"ActorDiedError|WorkerCrashedError|RayActorError|KilledWorker)$"
 )
-_TOLD_OF_ANOTHER = re.compile(
+_TOLD_OF_ANOTHER = regex(
     r"DataLoader worker \(pid|Command .{0,200}python.{1,400}(?:died with <Signals|returned non-zero exit)"
 )
 """Exceptions by which a launcher or a parent tells that another process has ended."""
@@ -73,7 +74,7 @@ def exit_evidence(crash: Crash) -> Found:
     )
 
 
-_PARSES = re.compile(r"\b(?:eval|exec|compile|literal_eval|ast\.parse|import_module|__import__)\(|^(?:import|from) ")
+_PARSES = regex(r"\b(?:eval|exec|compile|literal_eval|ast\.parse|import_module|__import__)\(|^(?:import|from) ")
 
 
 def at_the_parsers_limit(crash: Crash) -> bool:

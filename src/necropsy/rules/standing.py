@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 
 from necropsy.frame_filter import noise
+from necropsy.lazy_re import regex
 from necropsy.model import Crash, Culprit, Evidence, Frame, PythonPlace, Thread, Wait
 from necropsy.predicates import bare_name, is_main, name_of
 from necropsy.rule import Found
@@ -14,10 +14,10 @@ from necropsy.rules.wording import short
 
 MOST = 8
 """Threads that are reported, the main one first, then those that wait where few do: pools have hundreds that all wait."""
-_PYTHON_LOCK = re.compile(
+_PYTHON_LOCK = regex(
     r"_?PyThread_acquire_lock\w*|acquire_timed|lock_PyThread_acquire_lock|rlock_acquire|_PyMutex_\w+|_PyParkingLot_Park"
 )
-_GIL = re.compile(r"take_gil|_?PyEval_(?:Acquire|Restore)\w+|PyGILState_Ensure")
+_GIL = regex(r"take_gil|_?PyEval_(?:Acquire|Restore)\w+|PyGILState_Ensure")
 
 
 def in_order(crash: Crash) -> list[Thread]:
@@ -54,24 +54,24 @@ def _what(thread: Thread) -> tuple[str, PythonPlace | None]:
 _WAITS = (
     (
         "waits for a lock or an event",
-        re.compile(
+        regex(
             r"_{0,2}(?:GI_)?_{0,2}(?:lll_lock_wait\w*|futex\w*|pthread_(?:mutex_lock|cond_(?:timed)?wait|rwlock_\w*lock|join)\w*|"
             r"sem_(?:timed|clock)?wait\w*|new_sem_wait\w*|psynch_\w+|ulock_wait\w*|semaphore_\w*wait\w*)(?:@@?\w+)?|"
             r"_*pthread_clockjoin\w*|do_futex_wait\w*|"
             r"(?:Nt|Zw)?(?:WaitFor\w+Objects?(?:Ex)?|WaitForAlertByThreadId|RtlSleepConditionVariable\w*)"
         ),
     ),
-    ("waits for a child", re.compile(r"_{0,2}(?:GI_)?_{0,2}(?:wait4|waitpid|waitid)(?:_nocancel)?")),
+    ("waits for a child", regex(r"_{0,2}(?:GI_)?_{0,2}(?:wait4|waitpid|waitid)(?:_nocancel)?")),
     (
         "waits for data",
-        re.compile(
+        regex(
             r"_{0,2}(?:GI_|libc_)?_{0,2}(?:poll|ppoll|epoll_p?wait|select|pselect|read|recv\w*|accept4?)(?:_nocancel)?"
         ),
     ),
-    ("sleeps", re.compile(r"_{0,2}(?:GI_)?_{0,2}(?:clock_)?nanosleep\w*|(?:Nt|Zw)DelayExecution")),
-    ("waits for work", re.compile(r"(?:Nt|Zw)(?:WaitForWorkViaWorkerFactory|RemoveIoCompletion(?:Ex)?)")),
+    ("sleeps", regex(r"_{0,2}(?:GI_)?_{0,2}(?:clock_)?nanosleep\w*|(?:Nt|Zw)DelayExecution")),
+    ("waits for work", regex(r"(?:Nt|Zw)(?:WaitForWorkViaWorkerFactory|RemoveIoCompletion(?:Ex)?)")),
 )
-_IN_KERNEL = re.compile(r"syscall(?:_cancel\w*)?|__internal_syscall_cancel|KiFastSystemCallRet")
+_IN_KERNEL = regex(r"syscall(?:_cancel\w*)?|__internal_syscall_cancel|KiFastSystemCallRet")
 
 
 _OF_WINDOWS = (".dll", ".exe", ".pyd")

@@ -6,12 +6,13 @@ import re
 from collections.abc import Sequence
 
 from necropsy.data import table
+from necropsy.lazy_re import regex
 from necropsy.secrets.forms import MASK, RUN, forms, without_private_keys
 from necropsy.secrets.named import is_plain, is_secret_value, looks_random, without_named
 from necropsy.secrets.names import verdict_on
 
-_OPTION = re.compile(r"--?[\w.-]+")
-_ASSIGNED = re.compile(r"(?P<name>-{0,2}[\w.-]+)=(?P<value>.+)", re.DOTALL)
+_OPTION = regex(r"--?[\w.-]+")
+_ASSIGNED = regex(r"(?P<name>-{0,2}[\w.-]+)=(?P<value>.+)", re.DOTALL)
 
 
 def of_command(words: Sequence[str]) -> tuple[str, ...]:
@@ -57,7 +58,7 @@ def _word(word: str, options: dict[str, str]) -> str:
     return masked(word)
 
 
-_SCHEME = re.compile(
+_SCHEME = regex(
     r"(?P<keep>(?<![A-Za-z0-9])(?:[Bb]earer|BEARER|[Bb]asic|BASIC)[^\S\n]{1,16})"
     r"(?=[A-Za-z._~+/=-]{0,255}[0-9=])[A-Za-z0-9._~+/-]{12,}=*"
 )
@@ -74,9 +75,9 @@ def masked(text: str) -> str:
     return _SCHEME.sub(rf"\g<keep>{MASK}", text)
 
 
-_AUTHORITY = re.compile(r"[^\s\"'<>`/?#\\]*")
-_ADDRESS = re.compile(r"[^\s\"'<>`]{0,1024}")
-_PORT = re.compile(r"[0-9]{0,5}")
+_AUTHORITY = regex(r"[^\s\"'<>`/?#\\]*")
+_ADDRESS = regex(r"[^\s\"'<>`]{0,1024}")
+_PORT = regex(r"[0-9]{0,5}")
 
 
 def without_passwords(text: str) -> str:

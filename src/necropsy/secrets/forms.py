@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from necropsy.data import table
+from necropsy.lazy_re import regex
 
 MASK = "***"
 
@@ -82,7 +83,7 @@ class Form:
         return keep + MASK
 
 
-RUN = re.compile(r"[A-Za-z0-9_~+=%-]{16}")
+RUN = regex(r"[A-Za-z0-9_~+=%-]{16}")
 """Every token in the table has a stretch of this length."""
 
 
@@ -106,15 +107,13 @@ def forms() -> tuple[tuple[Form, ...], tuple[Form, ...]]:
 
 # ---------------------------------------------------------------- private keys
 
-_BEGIN = re.compile(r"-----? ?BEGIN [A-Z0-9 ]{0,60}PRIVATE KEY(?: BLOCK)? ?-----?|Private-Lines: [0-9]{1,4}")
-_END = re.compile(r"-----? ?END [A-Z0-9 ]{0,60}PRIVATE KEY(?: BLOCK)? ?-----?|Private-MAC: [0-9a-f]{1,64}")
+_BEGIN = regex(r"-----? ?BEGIN [A-Z0-9 ]{0,60}PRIVATE KEY(?: BLOCK)? ?-----?|Private-Lines: [0-9]{1,4}")
+_END = regex(r"-----? ?END [A-Z0-9 ]{0,60}PRIVATE KEY(?: BLOCK)? ?-----?|Private-MAC: [0-9a-f]{1,64}")
 _MOST_OF_KEY = 16_384
 # What can follow the beginning of a key whose end is missing: lines of base64, and the headers of old forms.
-_BODY = re.compile(
-    r"(?:(?:\\[nr]|\s){1,8}(?:[A-Za-z0-9+/=]{16,}|(?:Proc-Type|DEK-Info|Version|Comment): ?[^\n\\]{0,100}))*"
-)
+_BODY = regex(r"(?:(?:\\[nr]|\s){1,8}(?:[A-Za-z0-9+/=]{16,}|(?:Proc-Type|DEK-Info|Version|Comment): ?[^\n\\]{0,100}))*")
 # The same before the end of one whose beginning is missing, read backwards.
-_BODY_REVERSED = re.compile(r"(?:(?:[nr]\\|\s){1,8}[A-Za-z0-9+/=]+)*")
+_BODY_REVERSED = regex(r"(?:(?:[nr]\\|\s){1,8}[A-Za-z0-9+/=]+)*")
 
 
 def without_private_keys(text: str) -> str:

@@ -6,28 +6,29 @@ import re
 from collections.abc import Iterator
 from itertools import pairwise
 
+from necropsy.lazy_re import regex
 from necropsy.secrets.forms import MASK
 from necropsy.secrets.names import LONGEST, Verdict, known, verdict_on
 from necropsy.secrets.spans import closing, listed, opening, quoted, unquoted
 
-_ANNOTATION = re.compile(
+_ANNOTATION = regex(
     r"[A-Za-z_][\w.]{0,60}(?:\[[^\]\n]{0,80}\])?(?:[^\S\n]?\|[^\S\n]?None)?[^\S\n]{0,4}=(?!=)[^\S\n]{0,4}"
 )
-_POINTER = re.compile(r"0x[0-9a-f]{1,16}[^\S\n]{1,2}(?=\\?[\"'])")
-_EXPRESSION = re.compile(r"(?:await |not |new |&|\*)?[A-Za-z_][A-Za-z_.]{0,100}[(\[]")
-_ATTRIBUTE = re.compile(r"[A-Za-z_][\w.]{0,100}")
-_SENTENCE = re.compile(r"[A-Za-z][A-Za-z'-]{0,24}[,.;:!?)]?[^\S\n]{1,4}[A-Za-z('\"](?![\w.-]{0,64}[=:])")
-_HEADER_END = re.compile(r"\n|\\r|\\n|\r")
+_POINTER = regex(r"0x[0-9a-f]{1,16}[^\S\n]{1,2}(?=\\?[\"'])")
+_EXPRESSION = regex(r"(?:await |not |new |&|\*)?[A-Za-z_][A-Za-z_.]{0,100}[(\[]")
+_ATTRIBUTE = regex(r"[A-Za-z_][\w.]{0,100}")
+_SENTENCE = regex(r"[A-Za-z][A-Za-z'-]{0,24}[,.;:!?)]?[^\S\n]{1,4}[A-Za-z('\"](?![\w.-]{0,64}[=:])")
+_HEADER_END = regex(r"\n|\\r|\\n|\r")
 _COLOUR = r"(?:\x1b\[[0-9;]{0,16}m){0,4}"
 _SPACE = r"[^\S\n]{0,16}"
-_NAMED = re.compile(
+_NAMED = regex(
     rf"(?<![\w.-])(?P<name>[\w.-]+)(?P<close>\\*[\"'`]\]?)?{_COLOUR}{_SPACE}{_COLOUR}(?P<sign>:=|=>|===?|=|:(?!:|//)){_COLOUR}"
     rf"(?P<gap>{_SPACE}){_COLOUR}"
     rf"|(?<!\S)(?P<option>--?[\w.-]+)[^\S\n]{{1,16}}(?=[^\s-])"
     rf"|<(?P<tag>[\w.-]+)>(?=[^<\s])"
 )
 # A variable in YAML or JSON: its name is the value of one field, and its value that of the next.
-_PAIR = re.compile(
+_PAIR = regex(
     r"(?:[Nn]ame|[Kk]ey)\\*[\"']?\s{0,8}[:=]\s{0,8}\\*[\"']?(?P<name>[\w.-]{1,96})"
     r"(?:\\*[\"']\s{0,8},?\s{0,32}|[^\S\n]{0,8}(?:,|\n)\s{0,64})\\*[\"']?"
     r"[Vv]alue\\*[\"']?\s{0,8}[:=]\s{0,8}"
@@ -89,7 +90,7 @@ def _of_name(text: str, match: re.Match[str]) -> tuple[int, int] | None:
     return _value(text, name, at, verdict, code=sign == "=" and not name.isupper())
 
 
-_IN_COLOUR = re.compile(r"\x1b\[[0-9;]{0,9}\Z")
+_IN_COLOUR = regex(r"\x1b\[[0-9;]{0,9}\Z")
 
 
 def _bare(name: str, before: str) -> str:
@@ -102,8 +103,8 @@ def _bare(name: str, before: str) -> str:
 
 
 _FAR = 96
-_PARAMETER = re.compile(r"[^\s&#\"'<>`)\]\\]+")
-_TAG = re.compile(r"[^<\n]+")
+_PARAMETER = regex(r"[^\s&#\"'<>`)\]\\]+")
+_TAG = regex(r"[^<\n]+")
 
 
 def _is_prose(text: str, match: re.Match[str], name: str, before: str, verdict: Verdict) -> bool:
@@ -170,14 +171,14 @@ def _is_code(text: str, name: str, at: int) -> bool:
 
 
 _LONGEST_PLAIN = 200
-_PLAIN = re.compile(
+_PLAIN = regex(
     r"(?i:none|null|nil|true|false|undefined|yes|no|unset|empty|redacted|hidden|masked|filtered|required|optional|string"
     r"|str|int|bool|bytes|float|object|any|optional\[\w{1,20}\]|secretstr|nan)"
     r"|\$[A-Z_][A-Z0-9_]*|\$\{[^}]*\}?|\$\([^)]*\)?|%[A-Za-z_]\w*%|<[\w \-.:/|]{0,60}>?|\{\{?[\w. -]{0,60}\}?\}?"
     r"|%(?:\(\w{1,40}\))?[-0-9.]{0,6}[diouxXeEfFgGcrsa]|0x[0-9A-Fa-f]{1,16}"
     r"|\[?\*{2,}\]?|\[[A-Za-z]{0,20}\]?|[^A-Za-z0-9]*|x{3,}|X{3,}"
 )
-PATH = re.compile(r"~?/[^\s]*|[A-Za-z]:[\\/][^\s]*|\.{1,2}(?:/[^\s]*)?")
+PATH = regex(r"~?/[^\s]*|[A-Za-z]:[\\/][^\s]*|\.{1,2}(?:/[^\s]*)?")
 
 
 def is_plain(value: str) -> bool:

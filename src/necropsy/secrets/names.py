@@ -9,13 +9,14 @@ from itertools import pairwise
 from typing import Literal
 
 from necropsy.data import table
+from necropsy.lazy_re import regex
 
 Verdict = Literal["yes", "unsure", "path", "no"]
 """Is a name's value a secret? ``unsure``: if it looks like one; ``path``: if it is not a path."""
 LONGEST = 96
 """Characters at a name's end to examine."""
 
-_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+_WORD = regex(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 
 
 @lru_cache(maxsize=1)
@@ -85,7 +86,7 @@ def _by_any_word(words: Sequence[str], *, capitals: bool) -> Verdict:
     return "yes" if any(two == "key" and one in of["key_of"] for one, two in pairs) else "no"
 
 
-_VARIABLES = re.compile(
+_VARIABLES = regex(
     r"(?:OMP_|KMP_|MKL_|OPENBLAS_|GOTO_|BLIS_|VECLIB_|NUMEXPR_)\w+"
     r"|TF_(?:CPP|ENABLE|XLA|GPU|CUDNN|CUDA|NUM|FORCE|DETERMINISTIC|USE|DISABLE|ONEDNN|FP|FP16|F16|SYNC|ALLOW)_\w+"
     r"|TFLITE_\w+|XLA_\w+|JAX_\w+|PYTORCH_\w+|TORCH_\w+"
@@ -95,7 +96,7 @@ _VARIABLES = re.compile(
     r"|(?:LOCAL_)?RANK|WORLD_SIZE|SLURM_PROCID|OMPI_COMM_WORLD_RANK|PYTEST_XDIST_WORKER"
 )
 # Terraform's variables begin with TF_ too, and TF_VAR_* may be anything.
-_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH", re.IGNORECASE)
+_SECRET = regex(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH", re.IGNORECASE)
 
 
 def is_harmless(name: str) -> bool:

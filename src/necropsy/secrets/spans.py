@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 
-_OPENING = re.compile(r"(?:[bBrRuUfF]{0,2}|\$|@)(?P<open>(?P<slashes>\\*)(?P<quote>[\"'`]))")
-_CLOSING = {quote: re.compile(rf"(\\*){quote}|\n") for quote in "\"'`"}
-_STOP = re.compile(r"[\s\"'`,;&)\]}<\x1b]")
-_KEY_AHEAD = re.compile(r"[\w.-]{1,64}[\"']?[=:]")
-_FOLLOWING = re.compile(r"[^\S\n]{1,16}[^\s\"'`,;]+")
+from necropsy.lazy_re import regex
+
+_OPENING = regex(r"(?:[bBrRuUfF]{0,2}|\$|@)(?P<open>(?P<slashes>\\*)(?P<quote>[\"'`]))")
+_CLOSING = {quote: regex(rf"(\\*){quote}|\n") for quote in "\"'`"}
+_STOP = regex(r"[\s\"'`,;&)\]}<\x1b]")
+_KEY_AHEAD = regex(r"[\w.-]{1,64}[\"']?[=:]")
+_FOLLOWING = regex(r"[^\S\n]{1,16}[^\s\"'`,;]+")
 _AUTH_SCHEMES = frozenset({"bearer", "basic", "token", "digest", "negotiate", "apikey"})
 
 
@@ -34,7 +36,7 @@ def closing(text: str, start: int, quote: str, depth: int, limit: int | None = N
     return end
 
 
-_QUOTED_FIRST = re.compile(r"\s{0,8}[bru]?\\*[\"']")
+_QUOTED_FIRST = regex(r"\s{0,8}[bru]?\\*[\"']")
 _BRACKETS = {"[": "]", "{": "}", "(": ")"}
 
 

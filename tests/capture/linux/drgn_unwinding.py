@@ -6,9 +6,9 @@ import contextlib
 import struct
 
 from necropsy.capture.linux.inspect.modules import MappedFiles
-from necropsy.capture.linux.inspect.registers import NAMES
 from necropsy.capture.process.memory import Memory
 from necropsy.capture.process.registers import Registers
+from necropsy.formats.processors import X86_64
 
 PT_REGS = (
     *("r15", "r14", "r13", "r12", "bp", "bx", "r11", "r10", "r9", "r8", "ax", "cx", "dx", "si", "di"),
@@ -36,7 +36,7 @@ def callers(files: MappedFiles, memory: Memory, now: Registers) -> list[int]:
         module.try_file(file.readable_path, force=True)
     word = program.int_type("unsigned long", 8, False)
     members = [drgn.TypeMember(word, name, index * 64) for index, name in enumerate(PT_REGS)]
-    values = struct.pack("<21Q", *(now.values.get(name, 0) for name in NAMES[:21]))
+    values = struct.pack("<21Q", *(now.values.get(name, 0) for name in X86_64.status[:21]))
     layout = program.struct_type("pt_regs", len(values), members)
     found: list[int] = []
     with contextlib.suppress(LookupError):  # there is no caller: what was found before is the answer

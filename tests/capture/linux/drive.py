@@ -173,12 +173,13 @@ def patient() -> None:
 def late_to_stop() -> None:
     """Threads that are looked at while they write stop late, in whatever call they are by then."""
     from necropsy.capture.linux.stderr import exception_watch
+    from necropsy.capture.linux.supervise import brief_stop
 
     def state_of(tid: int) -> str | None:
         return "R"
 
-    put(exception_watch, "state_of", state_of)
-    exception_watch._STOPS_S = -1.0
+    put(brief_stop, "state_of", state_of)
+    brief_stop.STOPS_S = -1.0
     exception_watch._A_SECOND = 2.0
 
 

@@ -173,10 +173,10 @@ def test_who_may_not_be_read() -> None:
         # One tracer at a time: while this process holds it, another one is refused.
         code = f"""
 import sys
-from necropsy.capture.linux.supervise.attach import attach, _held
+from necropsy.capture.linux.supervise.attach import attach, held
 from necropsy.errors import AttachRefusedError
 import subprocess
-with _held({process.pid}):
+with held({process.pid}):
     done = subprocess.run([sys.executable, "-c", '''
 from necropsy.capture.linux.supervise.attach import attach
 from necropsy.errors import AttachRefusedError

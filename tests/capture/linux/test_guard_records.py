@@ -56,6 +56,8 @@ def functions(frames: tuple[Frame, ...] | None) -> list[str | None]:
         (["after-far", "100"], ("after-end", 128, 100), "`fill_rows` wrote 100 bytes past the end of a block of 128 bytes"),
         (["read-after"], ("after-end", 128, 0), "`sum_rows` read directly past the end of a block of 128 bytes"),
         (["before"], ("before-start", 4096, 0), "`fill_rows` wrote directly before the start of a block of 4 KiB"),
+        (["read-long-before", "0"], ("before-start", 4096, 0), "`last_number` read directly before the start of a block of 4 KiB"),
+        (["read-long-before", "-1"], ("before-start", 4096, 8), "`last_number` read 8 bytes before the start of a block of 4 KiB"),
         (["thread"], ("after-end", 256, 0), "`fill_rows` wrote directly past the end of a block of 256 bytes"),
     ],
 )  # fmt: skip
@@ -70,7 +72,7 @@ def test_an_access_beyond_a_block_names_who_made_it_and_who_allocated_the_block(
     assert (verdict.rule, verdict.confidence) == ("heap-buffer-overflow", "certain")
     assert verdict.summary.startswith(summary)
     assert verdict.culprit is not None
-    assert verdict.culprit.function in {"fill_rows", "sum_rows"}
+    assert verdict.culprit.function in {"fill_rows", "sum_rows", "last_number"}
 
 
 def test_a_freed_block_names_who_freed_it(program: Path) -> None:

@@ -40,7 +40,7 @@ def steps(pid: int, memory: ProcessMemory) -> Iterator[tuple[Registers, list[int
     slots: list[int] = []
     now = registers.read(pid)
     for _ in range(_MOST_STEPS):
-        code = memory.some(now.rip, 12)
+        code = memory.some(now.pc, 12)
         harness._ptrace(_SINGLESTEP, pid)
         _, status = harness._wait(pid)
         assert os.WIFSTOPPED(status)
@@ -48,9 +48,9 @@ def steps(pid: int, memory: ProcessMemory) -> Iterator[tuple[Registers, list[int
         before, now = now, registers.read(pid)
         if code.startswith(b"\xcc"):
             return
-        slots = [slot for slot in slots if slot >= now.rsp]
-        if now.rsp == before.rsp - 8 and is_call(code):
-            slots.append(now.rsp)
+        slots = [slot for slot in slots if slot >= now.sp]
+        if now.sp == before.sp - 8 and is_call(code):
+            slots.append(now.sp)
         yield now, slots[::-1]
 
 
@@ -79,8 +79,8 @@ def test_callers_are_right_at_each_instruction(words: str, level: str, tmp_path:
         main = unwound(death.pid, memory, files, registers.read(death.pid))
         assert main.complete
         for now, slots in steps(death.pid, memory):
-            file = files.at(now.rip)
-            seen = times[now.rip] = times.get(now.rip, 0) + 1
+            file = files.at(now.pc)
+            seen = times[now.pc] = times.get(now.pc, 0) + 1
             own = file is not None and file.name == program.name
             # While an exception leaps, the stack is both that of the unwinder and the one that it leaps to.
             leaps = file is not None and file.name.startswith("libgcc_s")
@@ -89,6 +89,6 @@ def test_callers_are_right_at_each_instruction(words: str, level: str, tmp_path:
             checked += 1
             expected = [memory.u64(slot) for slot in slots] + callers(main)
             found = unwound(death.pid, memory, files, now)
-            assert callers(found) == expected, (hex(now.rip), found.places[0])
+            assert callers(found) == expected, (hex(now.pc), found.places[0])
             assert found.complete
     assert checked > 30

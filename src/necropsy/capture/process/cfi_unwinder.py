@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import ClassVar, Generic, Literal, TypeVar
+from typing import Generic, Literal, TypeVar
 
 from necropsy.capture.process.deep_stack import CodeLocation
 from necropsy.capture.process.memory import Memory
@@ -42,8 +42,9 @@ Followed = Literal["other", "no-code", "late"]
 class CfiRowStep(Generic[Row]):
     """What to do at one program counter; ``leads``: its row is a simple one.
 
-    Offsets in bytes from ``rsp``, or with ``by_frame_pointer`` from ``rbp``: of the return address, of each register
-    that the frame saved, and of the caller's ``rbp`` among them (None: it is kept).
+    Offsets in bytes from the stack pointer, or with ``by_frame_pointer`` from the frame pointer: of the return address,
+    of each register that the frame saved, and of the caller's frame pointer among them (None: it is kept). ``above``:
+    from the return address to the caller's stack pointer.
     """
 
     places: tuple[CodeLocation, ...]
@@ -54,6 +55,7 @@ class CfiRowStep(Generic[Row]):
     returns_at: int = 0
     frame_pointer: int | None = None
     saved: tuple[tuple[str, int], ...] = ()
+    above: int = 8
 
 
 @dataclass(slots=True)
@@ -65,7 +67,7 @@ class _Followed(Generic[Row]):
     bp: int
     pcs: list[int]
     pointers: list[int]
-    """The stack pointers after returning there: each address is in the word before."""
+    """The stack pointers after returning there; on x86-64 each address is in the word before."""
     last: dict[CfiRowStep[Row], int]
     """That pointer after the newest frame of each row, from which its saved registers are found."""
 
@@ -73,12 +75,15 @@ class _Followed(Generic[Row]):
 class CfiUnwinder(ABC, Generic[Row]):
     """Walks the stacks of one process."""
 
-    keeps: ClassVar[tuple[str, ...]]
+    keeps: tuple[str, ...]
     """The registers that calls keep."""
 
     def __init__(self, memory: Memory) -> None:
         """Nothing is read yet."""
         self.memory = memory
+        processor = memory.processor
+        self._named = processor.counter, processor.pointer, processor.frame
+        self._mask = processor.link_mask
         self.window = StackMemory(b"", 0)
         self.by_stack_pointer = False
         """What was followed last was found by the stack pointer alone."""
@@ -87,7 +92,9 @@ class CfiUnwinder(ABC, Generic[Row]):
         self._ahead: dict[int, int] = {}
         """Of frames found by the stack pointer: from one return address to the caller's, in words."""
         self._sizes: dict[int, int] = {}
-        """The same in bytes."""
+        """Bytes of these frames: from the stack pointer to the caller's."""
+        self._returns_at: dict[int, int] = {}
+        """Of the same frames, where return addresses are signed: in words, from the stack pointer to that address."""
         self._savers: set[int] = set()
         """Those of them that saved the frame pointer."""
         self._framed: set[int] = set()
@@ -123,17 +130,18 @@ class CfiUnwinder(ABC, Generic[Row]):
     def _learn(self, pc: int, step: CfiRowStep[Row]) -> None:
         if len(step.places) == 1:
             self._place[pc] = step.places[0]
-        if step.leads and step.by_frame_pointer and (step.returns_at, step.frame_pointer) == (8, 0):
+        if step.leads and step.by_frame_pointer and (step.returns_at, step.frame_pointer, step.above) == (8, 0, 8):
             self._framed.add(pc)
         elif step.leads and not step.by_frame_pointer and step.returns_at >= 0 and not step.returns_at & 7:
-            self._sizes[pc] = step.returns_at + 8
+            self._sizes[pc] = step.returns_at + step.above
             self._ahead[pc] = self._sizes[pc] // 8
+            self._returns_at[pc] = step.returns_at // 8
             if step.frame_pointer is not None:
                 self._savers.add(pc)
 
     def follow(self, out: NativeStack, start: Cursor, deadline: float) -> tuple[Cursor, Followed]:
         """Append the frame of ``start`` if not ``listed``, and its callers; returns the last frame, and why it is."""
-        pc, sp, bp = (start.registers.get(name, 0) for name in ("rip", "rsp", "rbp"))
+        pc, sp, bp = (start.registers.get(name, 0) for name in self._named)
         step = self.step(pc, exact=start.exact)
         if not start.listed:
             out.add(step.places, sp)
@@ -147,17 +155,18 @@ class CfiUnwinder(ABC, Generic[Row]):
             self._hand_on(out, now, first, repetition)
             if ended is None and time.monotonic() > deadline:
                 ended = "late"
-            elif ended is None and (unit := repetition.unit()) is not None:
+            elif ended is None and self._mask is None and (unit := repetition.unit()) is not None:
                 self._beyond(out, now, unit, deadline)
                 repetition.clear()
         self.by_stack_pointer = not any(step.by_frame_pointer for step in now.last)
         if not now.last:
             return Cursor(start.registers, exact=start.exact), ended
-        return Cursor({**self._kept(start.registers, now.last), "rip": pc, "rsp": now.sp, "rbp": now.bp}), ended
+        at = dict(zip(self._named, (pc, now.sp, now.bp), strict=True))
+        return Cursor({**self._kept(start.registers, now.last), **at}), ended
 
     def _some(self, now: _Followed[Row]) -> Followed | None:
         """Some thousand frames more, one by one where not all are of one kind; None where it may go on."""
-        pcs, pointers, returns = now.pcs, now.pointers, self._returns
+        pcs, pointers, returns, mask = now.pcs, now.pointers, self._returns, self._mask
         words, low, high = self.window.words, self.window.low, self.window.high
         step, sp, bp = now.step, now.sp, now.bp
         ended: Followed | None = "other"
@@ -170,6 +179,8 @@ class CfiUnwinder(ABC, Generic[Row]):
                 if not low <= where < high:
                     break
             caller = words[where - low >> 3]
+            if mask is not None:
+                caller &= mask
             following = returns.get(caller)
             known = following is not None
             if following is None:
@@ -182,7 +193,7 @@ class CfiUnwinder(ABC, Generic[Row]):
                 if saved is None:
                     break
                 bp = saved
-            sp, step = where + 8, following
+            sp, step = where + step.above, following
             pcs.append(caller)
             pointers.append(sp)
             if not len(pcs) & 15:
@@ -211,9 +222,27 @@ class CfiUnwinder(ABC, Generic[Row]):
 
     def _by_stack_pointer(self, now: _Followed[Row]) -> None:
         """Follow frames that are at known distances from each other; ``bp`` is looked up when that is over."""
-        words, low, ahead = self.window.words, self.window.low, self._ahead
         before, sp = now.pcs[-1], now.sp
-        at = (sp - 8 - low >> 3) + ahead[before]
+        found = self._ahead_of(before, sp) if self._mask is None else self._signed_ahead_of(before, sp, self._mask)
+        if not found:
+            return
+        left_by = [before, *found[:-1]]
+        pointers = list(accumulate(map(self._sizes.__getitem__, left_by), initial=sp))[1:]
+        if not self._savers.isdisjoint(left_by):
+            index = next(at for at in range(len(left_by) - 1, -1, -1) if left_by[at] in self._savers)
+            saver = self._returns[left_by[index]]
+            saved = self._word(pointers[index] - saver.above - saver.returns_at + (saver.frame_pointer or 0))
+            if saved is None:
+                return
+            now.bp = saved
+        now.pcs += found
+        now.pointers += pointers
+        now.sp, now.step = pointers[-1], self._returns[found[-1]]
+
+    def _ahead_of(self, before: int, sp: int) -> list[int]:
+        """The return addresses of these frames, from the one of ``before`` on, as far as the window goes."""
+        words, ahead = self.window.words, self._ahead
+        at = (sp - 8 - self.window.low >> 3) + ahead[before]
         found: list[int] = []
         add = found.append
         try:
@@ -223,24 +252,28 @@ class CfiUnwinder(ABC, Generic[Row]):
                 add(pc)
         except (KeyError, IndexError):
             pass  # another kind of frame, or the end of the window
-        if not found:
-            return
-        left_by = [before, *found[:-1]]
-        pointers = list(accumulate(map(self._sizes.__getitem__, left_by), initial=sp))[1:]
-        if not self._savers.isdisjoint(left_by):
-            index = next(at for at in range(len(left_by) - 1, -1, -1) if left_by[at] in self._savers)
-            saver = self._returns[left_by[index]]
-            saved = self._word(pointers[index] - 8 - saver.returns_at + (saver.frame_pointer or 0))
-            if saved is None:
-                return
-            now.bp = saved
-        now.pcs += found
-        now.pointers += pointers
-        now.sp, now.step = pointers[-1], self._returns[found[-1]]
+        return found
+
+    def _signed_ahead_of(self, pc: int, sp: int, mask: int) -> list[int]:
+        """The same where each return address is signed, and anywhere in its frame."""
+        words, ahead, returns_at = self.window.words, self._ahead, self._returns_at
+        at = sp - self.window.low >> 3
+        found: list[int] = []
+        add = found.append
+        try:
+            while True:
+                following = words[at + returns_at[pc]] & mask
+                at += ahead[pc]
+                pc = following
+                ahead[pc]
+                add(pc)
+        except (KeyError, IndexError):
+            pass
+        return found
 
     def _by_frame_pointer(self, now: _Followed[Row]) -> None:
         """Follow frames of the usual kind from one frame pointer to the next."""
-        words, low, framed = self.window.words, self.window.low, self._framed
+        words, low, framed, mask = self.window.words, self.window.low, self._framed, self._mask
         pc, sp, bp = now.pcs[-1], now.sp, now.bp
         found: list[int] = []
         pointers: list[int] = []
@@ -248,6 +281,8 @@ class CfiUnwinder(ABC, Generic[Row]):
             while pc in framed and bp >= sp and not bp & 7:
                 at = bp - low >> 3
                 pc, following = words[at + 1], words[at]
+                if mask is not None:
+                    pc &= mask
                 if pc not in self._returns:
                     break
                 sp = bp + 16
@@ -277,7 +312,7 @@ class CfiUnwinder(ABC, Generic[Row]):
         repetition.add(pcs, pointers)
         now.pcs, now.pointers = [], []
         if len(returns) >= _MOST_STEPS:
-            for known in (returns, self._ahead, self._sizes, self._place):
+            for known in (returns, self._ahead, self._sizes, self._returns_at, self._place):
                 known.clear()
             self._framed.clear()
             self._savers.clear()
@@ -315,7 +350,7 @@ class CfiUnwinder(ABC, Generic[Row]):
         """Callee-saved registers at the last frame: saved by the newest frame that saved it, else as at first."""
         found: dict[str, tuple[int, int]] = {}
         for step, pointer in last.items():
-            base = pointer - 8 - step.returns_at
+            base = pointer - step.above - step.returns_at
             for name, offset in step.saved:
                 if pointer > found.get(name, (0, 0))[0]:
                     found[name] = pointer, base + offset

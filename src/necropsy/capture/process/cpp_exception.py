@@ -15,7 +15,6 @@ from typing import Protocol
 
 from necropsy.capture.process.memory import Memory
 from necropsy.capture.process.symbols import demangle_type
-from necropsy.formats import demangle_itanium
 from necropsy.model import CppException, Stack
 
 _PRIMARY = {0x474E5543432B2B00, 0x434C4E47432B2B00}  # "GNUCC++\0", "CLNGC++\0"
@@ -113,6 +112,8 @@ def _readable(text: str) -> str:
     if (known := demangle_type(text)) is not None:
         return known
     whole = f"_ZTS{text.removeprefix('*')}"
+    from necropsy.formats import demangle_itanium
+
     return text if (name := demangle_itanium.readable(whole)) == whole else name
 
 

@@ -84,11 +84,22 @@ class FrameReader(ABC):
             raise PythonStackError("the interpreter's threads are not in the core")
         return stacks
 
+    def stack_of(self, tid: int, pointers: Mapping[int, int], limit_s: float) -> tuple[Frame, ...]:
+        """As ``collect``, of one thread; empty without Python. Raises as ``collect``."""
+        runtime, self._layout = self._find()
+        thread = next((one for one in self._threads(runtime) if self._id_of(one, pointers) == tid), None)
+        address = self._innermost(thread) if thread is not None else None
+        return tuple(self._frames(address, time.monotonic() + limit_s)) if address else ()
+
     def standing(self, tid: int, pointers: Mapping[int, int], most: int) -> tuple[Standing, ...]:
         """The thread's innermost ``most`` frames with their addresses; none without Python. Raises as ``collect``."""
         runtime, self._layout = self._find()
         thread = next((one for one in self._threads(runtime) if self._id_of(one, pointers) == tid), None)
-        address = self._innermost(thread) if thread is not None else None
+        return self.standing_in(thread, most) if thread is not None else ()
+
+    def standing_in(self, thread: int, most: int) -> tuple[Standing, ...]:
+        """As ``standing``, of the thread with this state; after ``located``."""
+        address = self._innermost(thread)
         found: list[Standing] = []
         layout = self._layout
         for _ in range(2 * most):
@@ -139,6 +150,15 @@ class FrameReader(ABC):
     def threads(self, runtime: int) -> Iterator[int]:
         """The states of its threads by their addresses, the newest of each interpreter first; after ``located``."""
         return self._threads(runtime)
+
+    def native_id(self, thread: int) -> int | None:
+        """The kernel's number of the thread with this state; None before 3.11, which does not keep it."""
+        return self._id_of(thread, {})
+
+    def forget(self) -> None:
+        """The process has run on since the last reading."""
+        self._codes.clear()
+        self._lines.clear()
 
     def frames_of(self, thread: int, limit_s: float = 0.1) -> Iterator[Frame]:
         """What runs in the thread with this state, innermost first; after ``located``."""

@@ -10,6 +10,7 @@ import msgspec
 
 from necropsy.capture.process.registers import Registers
 from necropsy.formats.cpu_features import BY_GROUP, BY_MNEMONIC, processor_flags
+from necropsy.formats.processors import AARCH64
 from necropsy.model import Access, Address, Instruction, MemoryOperand
 
 _LONGEST = 15
@@ -29,16 +30,21 @@ _STACK_READS = {"pop", "ret", "popfq", "leave", "iretq", "popf"}
 def decode(code: bytes, registers: Registers, *, wide: bool = True) -> Instruction:
     """The instruction that ``code`` begins with; ``text`` is None without bytes or for an invalid instruction.
 
-    ``wide``: x86-64; else 32-bit x86, whose registers have 64-bit names here. Raises ImportError without capstone.
+    ``wide``: not 32-bit x86, whose registers have 64-bit names here. Raises ImportError without capstone.
     """
-    at = Address(registers.rip)
+    at = Address(registers.pc)
+    if registers.processor.machine == AARCH64.machine:
+        from necropsy.capture.process import arm64_instruction
+
+        found = arm64_instruction.of_arm64(code, registers.values)
+        return msgspec.structs.replace(found, operands=tuple(map(_untagged, found.operands)))
     if not code:
         return Instruction(address=at)
     import capstone
 
     disassembler = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64 if wide else capstone.CS_MODE_32)
     disassembler.detail = True
-    one = next(disassembler.disasm(code[:_LONGEST], registers.rip, 1), None)
+    one = next(disassembler.disasm(code[:_LONGEST], registers.pc, 1), None)
     if one is None:
         return Instruction(address=at)
     feature = _feature(one)
@@ -51,6 +57,18 @@ def decode(code: bytes, registers: Registers, *, wide: bool = True) -> Instructi
         cpu_feature=feature[0] if feature else None,
         cpu_has_feature=_cpu_has(feature[1]) if feature else None,
     )
+
+
+def untagged(address: int) -> int:
+    """What AArch64 makes of an address: it ignores the highest byte, and takes bit 55 for all of it."""
+    low = address & (1 << 56) - 1
+    return low | (0xFF << 56 if low >> 55 else 0)
+
+
+def _untagged(operand: MemoryOperand) -> MemoryOperand:
+    if operand.address is None:
+        return operand
+    return msgspec.structs.replace(operand, address=Address(untagged(operand.address)))
 
 
 BEFORE = 64
@@ -103,7 +121,7 @@ def _operands(one: Any, registers: Registers) -> Iterable[MemoryOperand]:
     for place, operand in enumerate(one.operands):
         if operand.type == x86.X86_OP_MEM:
             yield _memory(one, operand, registers, is_first=place == 0)
-    stack = registers.rsp
+    stack = registers.sp
     if name in _STACK_WRITES:
         yield MemoryOperand(
             text="[rsp - 8]",

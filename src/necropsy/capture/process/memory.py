@@ -6,12 +6,19 @@ import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
+from necropsy.formats.processors import X86_64, Processor
+
 PAGE = 4096
 _U64 = struct.Struct("<Q")
 
 
 class Memory(ABC):
     """Reads memory; what is not mapped is ``None``, never an error."""
+
+    processor: Processor = X86_64
+    """The one whose code lies in it."""
+    page = PAGE
+    """Bytes of a page of it."""
 
     @abstractmethod
     def some(self, address: int, size: int) -> bytes:
@@ -57,6 +64,7 @@ class RecordingMemory(Memory):
 
     def __init__(self, inner: Memory) -> None:
         self._inner = inner
+        self.processor, self.page = inner.processor, inner.page
         self.pages: dict[int, None] = {}
         """The numbers of the pages, in the order in which they were read first."""
 

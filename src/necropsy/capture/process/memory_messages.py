@@ -8,12 +8,15 @@ from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 from necropsy.capture.process.memory import Memory
+from necropsy.formats.log import split_check
 from necropsy.model import Stack
 
 _STACK_SEARCHED = 64 << 10
 _PAGES_SEARCHED = 4096
 _PAGE = 4096
 _LONGEST_PREFIX = 300
+_SHORTEST_DETAIL = 3
+"""Characters of a message behind the compared values that may be somebody's words."""
 _LONGEST_LINE = 2100
 _AFTER_POINTER = 32 << 10
 """absl keeps the finished line behind a buffer of 15,000 bytes in the object that the stack points to."""
@@ -56,8 +59,13 @@ def check_text(memory: Memory, maps: MemoryPieces, stack: Stack) -> str | None:
     best = _best(_checks(top))
     for block in pointed_to(memory, maps, top, stack):
         best = _best((best or b"", *_checks(block)))
-    # Where no NUL ends the line, what lay in its buffer before goes on behind it.
-    return None if best is None else best.decode("utf-8", "replace").partition("\ufffd")[0].strip()
+    return None if best is None else _without_remains(best.decode("utf-8", "replace").partition("\ufffd")[0].strip())
+
+
+def _without_remains(line: str) -> str:
+    """Without what lay in the buffer before: where no NUL ends the line, a character or two of that stand behind it."""
+    _, _, detail = split_check(line)
+    return line.removesuffix(detail).rstrip() if detail is not None and len(detail) < _SHORTEST_DETAIL else line
 
 
 def _checks(block: bytes) -> Iterator[bytes]:
@@ -65,9 +73,9 @@ def _checks(block: bytes) -> Iterator[bytes]:
     for words in (b"Check failed: ", b"Non-OK-status: "):
         at = block.find(words)
         while at >= 0:
-            match = _CHECK.search(block[max(at - _LONGEST_PREFIX, 0) : at + _LONGEST_LINE])
-            if match is not None:
-                yield match[0]
+            start = max(at - _LONGEST_PREFIX, 0)
+            near = _CHECK.finditer(block[start : at + _LONGEST_LINE])
+            yield from (match[0] for match in near if match.start() <= at - start < match.end())
             at = block.find(words, at + len(words))
 
 

@@ -1,16 +1,12 @@
-"""The general registers of a stopped thread (x86-64)."""
+"""The general registers of a stopped thread."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from necropsy.formats.processors import X86_64, Processor
 from necropsy.model import Address
-
-_SHOWN = (
-    *("rip", "rsp", "rbp", "rax", "rbx", "rcx", "rdx", "rsi", "rdi"),
-    *("r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "eflags", "fs_base"),
-)
 
 
 @dataclass(frozen=True)
@@ -18,25 +14,32 @@ class Registers:
     """The values by name."""
 
     values: Mapping[str, int]
+    processor: Processor = X86_64
 
     def __getitem__(self, name: str) -> int:
         return self.values[name]
 
     @property
-    def rip(self) -> int:
+    def pc(self) -> int:
         """The program counter."""
-        return self.values["rip"]
+        return self.values[self.processor.counter]
 
     @property
-    def rsp(self) -> int:
+    def sp(self) -> int:
         """The stack pointer."""
-        return self.values["rsp"]
+        return self.values[self.processor.pointer]
 
     @property
-    def rbp(self) -> int:
+    def fp(self) -> int:
         """The frame pointer, where code keeps one."""
-        return self.values["rbp"]
+        return self.values[self.processor.frame]
+
+    @property
+    def thread_pointer(self) -> int:
+        """Where the thread's own variables are; 0 where a core does not say it."""
+        return self.values.get(self.processor.thread_pointer, 0)
 
     def as_noun(self) -> dict[str, Address]:
         """As the model says it, in the order in which debuggers show them."""
-        return {name: Address(self.values[name]) for name in _SHOWN}
+        shown = self.processor.shown
+        return {name: Address(self.values[name]) for name in shown if name in self.values}

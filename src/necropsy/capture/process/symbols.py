@@ -7,8 +7,6 @@ import re
 from collections.abc import Callable
 from functools import lru_cache
 
-from necropsy.formats import demangle_rust
-
 LONGEST_ARGUMENTS = 60
 """Template arguments longer than this are elided; what is between them is rarely what one looks for."""
 _MANGLED = re.compile(r"_Z|__Z")
@@ -84,12 +82,18 @@ def plain(symbol: str) -> str:
 def demangle(symbol: str) -> str | None:
     """A mangled name of C++ or Rust in short; None where it is none or no demangler is at hand."""
     if symbol.startswith("_R"):
+        from necropsy.formats import demangle_rust
+
         return demangle_rust.readable(symbol)
     if not _MANGLED.match(symbol) or len(symbol) > _LONGEST_MANGLED:
         return None
     clone = _CLONE.search(symbol)
     full = _demangler()(symbol[: clone.start()] if clone else symbol)
-    return None if full is None else compact(demangle_rust.without_hash(full))
+    if full is None:
+        return None
+    from necropsy.formats import demangle_rust
+
+    return compact(demangle_rust.without_hash(full))
 
 
 @lru_cache(maxsize=256)

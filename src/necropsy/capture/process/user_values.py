@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -53,6 +53,16 @@ def values(memory: Memory, known: Values, frame: Standing, code: str | None) -> 
 
     ``code``: its source line; the variables that it names come first, and in a module they are the only ones.
     """
+    told = _all_told(memory, known, frame, code)
+    return tuple(itertools.islice(told, MOST)) if told is not None else None
+
+
+def arrays(memory: Memory, known: Values, frame: Standing) -> tuple[Argument, ...]:
+    """The arrays and tensors among the variables of ``frame``; in a module, among those that its code uses."""
+    return tuple(one for one in _all_told(memory, known, frame, None) or () if one.shape is not None)
+
+
+def _all_told(memory: Memory, known: Values, frame: Standing, code: str | None) -> Iterator[Argument] | None:
     objects = ObjectReader(memory, tagged=frame.layout.tagged)
     flags = memory.u32(frame.code + frame.layout.flags)
     if flags is None:
@@ -64,7 +74,7 @@ def values(memory: Memory, known: Values, frame: Standing, code: str | None) -> 
         found = _of_namespace(memory, known, objects, frame, mentioned)
     order = sorted(found, key=lambda name: mentioned.index(name) if name in mentioned else len(mentioned))
     told = (_told(objects, name, found[name]) for name in order if _is_shown(name))
-    return tuple(itertools.islice((one for one in told if one is not None), MOST))
+    return (one for one in told if one is not None)
 
 
 def _of_namespace(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from necropsy.capture.process import fault_instruction, python_stacks, thread_report
+from necropsy.capture.process import arm64_instruction, fault_instruction, python_stacks, thread_report
 from necropsy.capture.process.guarded import Gaps
 from necropsy.capture.process.registers import Registers
 from necropsy.capture.windows import (
@@ -20,7 +20,7 @@ from necropsy.capture.windows import (
     memory_messages,
     process_parameters,
     stack_bounds,
-    x86_arm64_instruction,
+    x86_instruction,
 )
 from necropsy.capture.windows.interpreter import WindowsFrameReader
 from necropsy.capture.windows.modules import ModuleImages
@@ -146,7 +146,7 @@ class _Reader:
         code = exception.code
         subcode = exception.parameters[0] if code == FAST_FAIL and exception.parameters else None
         if code == FAST_FAIL and subcode is None and (counter := counter_of(self.registers)) is not None:
-            subcode = x86_arm64_instruction.subcode(self.memory.some(counter, 4), self.registers or {})
+            subcode = x86_instruction.subcode(self.memory.some(counter, 4), self.registers or {})
         return end_of(code, fatal_exceptions.told(exception, self.stopped.module_at(exception.address)), subcode)
 
     def _fault(self, read: Instruction | None) -> Fault | None:
@@ -193,9 +193,9 @@ class _Reader:
             return None
         teb = self.crashed.teb if self.crashed is not None else 0
         if "eip" in values:
-            found = x86_arm64_instruction.of_x86(code, values, teb)
+            found = x86_instruction.of_x86(code, values, teb)
         elif "pc" in values:
-            found = x86_arm64_instruction.of_arm64(code, values)
+            found = arm64_instruction.of_arm64(code, values)
         else:
             found = fault_instruction.decode(code, Registers({**values, "fs_base": 0, "gs_base": teb}))
         return found if self.stopped.here else msgspec.structs.replace(found, cpu_has_feature=None)

@@ -22,6 +22,7 @@ from necropsy.capture.windows.debuggee import Debuggee
 from necropsy.capture.windows.live_target import LiveMemory, LiveProcess
 from necropsy.capture.windows.log_source import Stderr
 from necropsy.capture.windows.process_parameters import ProcessParameters
+from necropsy.capture.windows.profile_recorder import ProfileRecorder
 from necropsy.formats.minidump_records import UnloadedModule
 from necropsy.formats.windows_exits import STACK_OVERFLOW
 from necropsy.model import Crash, Exit, Gap, Process
@@ -52,7 +53,9 @@ class Debugger:
         self.crashes: list[Crash] = []
         self.gaps: list[Gap] = []
         self.cores = Cores(options.core)
-        self._always = options.always
+        self._always = options.always and options.profile_s is None
+        self._profile = ProfileRecorder(options.profile_s) if options.profile_s is not None else None
+        self.gaps += self._profile.gaps if self._profile is not None else ()
         self._reader = Reader(log, options, self.cores)
         self._loading: Iterator[object] | None = options.loading()
         self.timed_out = False
@@ -63,6 +66,7 @@ class Debugger:
         """Handle all events until the command has ended; its exit code. Raises OSError where the system gives none."""
         while True:
             event = events.wait(self._patience())
+            self._record()
             if event is None:
                 if self._until is not None and time.monotonic() >= self._until:
                     self._stop_all()
@@ -91,8 +95,14 @@ class Debugger:
         if len(chain) > 1 and chain[-1].crash is not None:
             roles = {id(one): "launcher" for one in chain[:-1]} | {id(chain[-1]): "command"}
         return tuple(
-            msgspec.structs.replace(one.as_noun(), role=roles.get(id(one), one.role)) for one in self.processes
+            msgspec.structs.replace(self._noun(one), role=roles.get(id(one), one.role)) for one in self.processes
         )
+
+    def _noun(self, process: Debuggee) -> Process:
+        if self._profile is None:
+            return process.as_noun()
+        children = [one for one in self.processes if one.parent == process.pid]
+        return self._profile.described(process, process.as_noun(), children)
 
     def _chain(self) -> list[Debuggee]:
         """From the started process to the first that died, or else to the last that ended like all before it."""
@@ -106,8 +116,18 @@ class Debugger:
 
     def _patience(self) -> float | None:
         """How long to wait for the next event, in seconds."""
-        left = None if self._until is None else max(0.0, self._until - time.monotonic())
+        waits = [] if self._until is None else [max(0.0, self._until - time.monotonic())]
+        waits += [self._profile.wait_s] if self._profile is not None else []
+        left = min(waits, default=None)
         return min(_QUIET_S, left or _QUIET_S) if self._loading is not None else left
+
+    def _record(self) -> None:
+        """Look at all processes, if they are profiled."""
+        if self._profile is not None:
+            try:
+                self._profile.look(list(self._alive.values()))
+            except Exception as error:  # noqa: BLE001 - the program must go on, whatever is wrong with us
+                self._gap("profile", f"{type(error).__name__}: {error}")
 
     def _load(self) -> None:
         """Load one more piece of what a report will need, while the command is quiet."""
@@ -145,6 +165,8 @@ class Debugger:
             process.threads[event.tid] = LiveProcess(event.handle, event.teb, event.start)
         elif isinstance(event, events.ThreadEnded):
             self._measure(process, event.tid)
+            if self._profile is not None:
+                self._profile.thread_ends(process, event.tid, event.code)
             process.threads.pop(event.tid, None)
         elif isinstance(event, events.DllLoaded):
             self._mapped(process, event.base, event.file)
@@ -219,7 +241,7 @@ class Debugger:
         """Measure the stack use of a thread that ends, if requested."""
         thread = process.threads.get(tid)
         if self._always and thread is not None and len(process.stacks or ()) < _MOST_STACKS:
-            found = live_target.stack_use(tid, thread, LiveMemory(process.handle))
+            found = live_target.stack_use(tid, thread, process.handle)
             process.stacks = (*(process.stacks or ()), found)
 
     # ------------------------------------------------------------ ends
@@ -227,6 +249,8 @@ class Debugger:
     def _ended(self, process: Debuggee, event: events.ProcessEnded) -> None:
         for tid in process.threads:
             self._measure(process, tid)
+        if self._profile is not None:
+            self._profile.ended(process, event.code)
         process.end(event.code)
         crash = process.crash
         if crash is None and process.overflow is not None and self._died_of_overflow(process, event.code):

@@ -14,23 +14,27 @@ from necropsy.capture.windows import winapi
 
 _EXTENDED_LIMITS = 9
 """``JobObjectExtendedLimitInformation``."""
-_SIZE = 144
-"""``JOBOBJECT_EXTENDED_LIMIT_INFORMATION`` of x64; ``LimitFlags`` lies 16 bytes into it."""
-_BREAKAWAY_OK, _BREAKS_AWAY, _ENDS_AT_CLOSE = 0x800, 0x1000, 0x2000
+_SIZE, _FLAGS, _MEMORY = 144, 16, 112
+"""``JOBOBJECT_EXTENDED_LIMIT_INFORMATION`` of x64, with where ``LimitFlags`` and ``ProcessMemoryLimit`` lie in it."""
+_PROCESS_MEMORY, _BREAKAWAY_OK, _BREAKS_AWAY, _ENDS_AT_CLOSE = 0x100, 0x800, 0x1000, 0x2000
 
 
 class JobObject:
     """A command and its descendants."""
 
-    def __init__(self, process: winapi.Handle, *, ends_with_us: bool = False) -> None:
+    def __init__(self, process: winapi.Handle, *, ends_with_us: bool = False, memory: int | None = None) -> None:
         """Add a process that was started suspended. Raises OSError where the system refuses.
 
         ``ends_with_us``: it is ended when this process ends or closes the job; its children are not in the job.
+        ``memory``: bytes that it may commit.
         """
         self._handle = winapi.call("CreateJobObjectW", None, None)
         limits = ctypes.create_string_buffer(_SIZE)
         flags = _BREAKS_AWAY | _ENDS_AT_CLOSE if ends_with_us else _BREAKAWAY_OK
-        struct.pack_into("<I", limits, 16, flags)
+        if memory is not None:
+            flags |= _PROCESS_MEMORY
+            struct.pack_into("<Q", limits, _MEMORY, memory)
+        struct.pack_into("<I", limits, _FLAGS, flags)
         winapi.call("SetInformationJobObject", self._handle, _EXTENDED_LIMITS, ctypes.byref(limits), _SIZE)
         if not self._handle or not winapi.call("AssignProcessToJobObject", self._handle, process):
             raise winapi.failure()

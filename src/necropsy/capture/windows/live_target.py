@@ -8,13 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from necropsy.capture.process.memory import Memory
-from necropsy.capture.windows import winapi
+from necropsy.capture.windows import stack_peaks, winapi
 from necropsy.errors import InputError
 from necropsy.formats.minidump_records import MemoryInfo, ModuleRecord, SystemInfo, ThreadRecord
 from necropsy.formats.pe import Image
 from necropsy.model import StackUse
 
-_STACK_BASE, _STACK_LIMIT, _STACK_LOW = 0x8, 0x10, 0x1478
 _LAST = (1 << 63) - 1
 
 
@@ -77,17 +76,16 @@ def _context(thread: winapi.Handle, *, is_wow64: bool) -> bytes:
         return b""
 
 
-def stack_use(tid: int, thread: LiveProcess, memory: Memory) -> StackUse:
-    """How much of its stack the thread ever used, to a page: its committed part grows, and never shrinks.
-
-    By ``StackBase``, ``StackLimit`` (of the NT_TIB) and ``DeallocationStack`` of its block, which is there until it
-    ended. wine commits all of it at once.
-    """
-    base, limit, low = (memory.u64(thread.teb + at) for at in (_STACK_BASE, _STACK_LIMIT, _STACK_LOW))
+def stack_use(tid: int, thread: LiveProcess, process: winapi.Handle) -> StackUse:
+    """How much of its stack the thread ever used, to a page; not under wine, which may have given it back already."""
     name = winapi.thread_name(thread.handle) or thread.name
-    if not base or not limit or not low or not low <= limit < base:
-        return StackUse(tid=tid, name=name)
-    return StackUse(tid=tid, name=name, size=base - low, peak=None if winapi.is_wine() else base - limit)
+    stack = stack_peaks.range_of(thread.teb, LiveMemory(process))
+    return stack_peaks.use_of(tid, name, stack, stack.committed if stack is not None and not winapi.is_wine() else None)
+
+
+def lowest_page(stack: stack_peaks.StackRange, memory: Memory, until: int | None = None) -> int | None:
+    """The lowest page of a stack that was used; under wine, below ``until`` if any was."""
+    return stack_peaks.lowest_written(stack, memory, until) if winapi.is_wine() else stack.committed
 
 
 def modules(paths: Mapping[int, str], memory: Memory) -> tuple[ModuleRecord, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Literal
 
 from necropsy.capture.process.cfi_unwinder import WINDOW, CfiRowStep, CfiUnwinder
 from necropsy.capture.process.deep_stack import CodeLocation
@@ -50,7 +50,7 @@ Ended = Literal["bottom", "stuck", "late"]
 class StackWalker(CfiUnwinder[UnwindRow]):
     """Walks the stacks of one process."""
 
-    keeps: ClassVar[tuple[str, ...]] = ("rbx", "rbp", "rsi", "rdi", "r12", "r13", "r14", "r15")
+    keeps: tuple[str, ...] = ("rbx", "rbp", "rsi", "rdi", "r12", "r13", "r14", "r15")
 
     def __init__(self, images: ModuleImages, names: Symbolizer, regions: MemoryRegions | None = None) -> None:
         """``regions``: what the address space looks like, where that is known."""

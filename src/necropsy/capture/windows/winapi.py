@@ -233,13 +233,30 @@ def is_wow64(process: Handle) -> bool:
     return bool(call("IsWow64Process", process, ctypes.byref(answer)) and answer.value)
 
 
-def peak_memory(process: Handle) -> int | None:
-    """The largest working set so far, in bytes (``PROCESS_MEMORY_COUNTERS``)."""
-    counters = (ctypes.c_byte * 72)()
-    struct.pack_into("<I", counters, 0, 72)
-    if not call("K32GetProcessMemoryInfo", process, ctypes.byref(counters), 72):
+class MemoryCounters(NamedTuple):
+    """``PROCESS_MEMORY_COUNTERS_EX``: bytes; 0 where the system does not count, as wine for other processes."""
+
+    page_faults: int
+    peak_working_set: int
+    working_set: int
+    peak_private: int
+    private: int
+
+
+def memory_counters(process: Handle) -> MemoryCounters | None:
+    """What the system has counted of a process; None where it does not say."""
+    counters = (ctypes.c_byte * 80)()
+    struct.pack_into("<I", counters, 0, 80)
+    if not call("K32GetProcessMemoryInfo", process, ctypes.byref(counters), 80):
         return None
-    return int(struct.unpack_from("<Q", counters, 8)[0]) or None  # wine does not count
+    _, faults, peak, now, *_, peak_private, private = struct.unpack("<II9Q", counters)
+    return MemoryCounters(faults, peak, now, peak_private, private)
+
+
+def peak_memory(process: Handle) -> int | None:
+    """The largest working set so far, in bytes."""
+    found = memory_counters(process)
+    return found.peak_working_set or None if found is not None else None
 
 
 class Birth(NamedTuple):

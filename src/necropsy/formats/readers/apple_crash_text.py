@@ -14,6 +14,7 @@ from necropsy.formats import backtrace
 from necropsy.formats.apple import AppleReport, crash_of, module
 from necropsy.formats.lines import Line
 from necropsy.formats.text_reports import TextReader, TextReport
+from necropsy.lazy_re import regex
 from necropsy.model import Fold, Frame, Module, Thread
 
 KIND = "apple-crash-text"
@@ -35,33 +36,33 @@ _TRIGGERS = (
     " Crashed:",
     "Dyld Error Message:",
 )
-_FIELD = re.compile(
+_FIELD = regex(
     r"\s{0,4}(?P<name>Process|Path|Version|Code Type|OS Version|Crashed Thread|Triggered by Thread|Exception Type|"
     r"Exception Codes|Exception Subtype|Exception Message|Termination Reason|Termination Signal|Terminating Process|"
     r"VM Region Info):\s{0,40}(?P<value>.{0,400})"
 )
-_PROCESS = re.compile(r"(?P<name>.{1,60}?) \[(?P<pid>\d{1,10})\]")
-_EXCEPTION = re.compile(r"(?P<type>EXC_[A-Z_]{3,30})(?: \((?P<signal>SIG[A-Z]{2,6})(?P<more>[^)]{0,60}\)?)?\))?")
-_REASON = re.compile(
+_PROCESS = regex(r"(?P<name>.{1,60}?) \[(?P<pid>\d{1,10})\]")
+_EXCEPTION = regex(r"(?P<type>EXC_[A-Z_]{3,30})(?: \((?P<signal>SIG[A-Z]{2,6})(?P<more>[^)]{0,60}\)?)?\))?")
+_REASON = regex(
     r"(?:Namespace )?(?P<namespace>[A-Z][A-Z_]{2,20}), (?:Code )?\[?(?P<code>0x[0-9a-fA-F]{1,16}|\d{1,20})\]?"
     r",? ?(?P<rest>.{0,200})"
 )
-_THREAD = re.compile(
+_THREAD = regex(
     r"\s{0,4}Thread (?P<number>\d{1,6})(?P<crashed> Crashed)?:+\s{0,4}"
     r"(?:Dispatch queue: (?P<queue>\S{1,100})|(?P<name>.{0,60}))"
 )
-_NAME = re.compile(r"\s{0,4}Thread (?P<number>\d{1,6}) name:\s{1,4}(?P<name>.{1,100})")
-_FRAME = re.compile(
+_NAME = regex(r"\s{0,4}Thread (?P<number>\d{1,6}) name:\s{1,4}(?P<name>.{1,100})")
+_FRAME = regex(
     r"\s{0,4}(?P<index>\d{1,6})\s{1,4}(?P<module>\S.{0,120}?)\s{1,40}(?P<address>0x[0-9a-f]{1,16}) "
     r"(?P<symbol>.{1,1500}?)(?: \+ (?P<offset>\d{1,12}))?(?: \((?P<file>[^():]{1,120}):(?P<line>\d{1,7})\))?\s*$"
 )
-_STATE = re.compile(r"\s{0,4}Thread \d{1,6} crashed with (?:X86|ARM|x86)\S* Thread State")
-_REGISTER = re.compile(r"\b(?P<name>r[a-z0-9]{1,2}|x\d{1,2}|pc|sp|lr|fp): 0x(?P<value>[0-9a-f]{1,16})")
-_ERROR = re.compile(r"Error Code:\s{1,10}0x(?P<value>[0-9a-fA-F]{1,8})")
-_ESR = re.compile(r"esr: 0x[0-9a-f]{1,16}\s{1,4}(?P<said>\(.{1,120})")
-_LEVEL = re.compile(r"\s{0,4}-{4,40}\s{0,4}RECURSION LEVEL (?P<level>\d{1,9})")
+_STATE = regex(r"\s{0,4}Thread \d{1,6} crashed with (?:X86|ARM|x86)\S* Thread State")
+_REGISTER = regex(r"\b(?P<name>r[a-z0-9]{1,2}|x\d{1,2}|pc|sp|lr|fp): 0x(?P<value>[0-9a-f]{1,16})")
+_ERROR = regex(r"Error Code:\s{1,10}0x(?P<value>[0-9a-fA-F]{1,8})")
+_ESR = regex(r"esr: 0x[0-9a-f]{1,16}\s{1,4}(?P<said>\(.{1,120})")
+_LEVEL = regex(r"\s{0,4}-{4,40}\s{0,4}RECURSION LEVEL (?P<level>\d{1,9})")
 _OF_A_REPORT = (_FIELD, _FRAME, _THREAD, _LEVEL)
-_IMAGE = re.compile(
+_IMAGE = regex(
     r"\s{0,20}0x(?P<low>[0-9a-f]{1,16}) -\s{1,20}0x(?P<high>[0-9a-f]{1,16}) [+ ]?(?P<name>[^<(/]{1,200}?)"
     r"(?: \((?P<version>[^()]{1,60})\))?(?: <(?P<uuid>[0-9A-Fa-f-]{32,36})>)? (?P<path>/.{1,1000}?)\s*$"
 )

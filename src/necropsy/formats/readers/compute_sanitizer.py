@@ -14,29 +14,29 @@ Formats of the tools' manual (docs.nvidia.com/compute-sanitizer, 2021.1 to 2025.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from necropsy.formats import backtrace
 from necropsy.formats.lines import Line
 from necropsy.formats.text_reports import TextReader, TextReport
+from necropsy.lazy_re import regex
 from necropsy.model import Crash, Message
 
 REACH = 600
 _MOST = 64
-_OWN = re.compile(r"[\s>|]{0,16}={9}(?P<rest> .*|)$")
-_ERROR = re.compile(
+_OWN = regex(r"[\s>|]{0,16}={9}(?P<rest> .*|)$")
+_ERROR = regex(
     r"(?P<kind>(?:Invalid|Misaligned|Out-of-range|Uninitialized) (?:Shared or Local |Address|__\w+__ )?(?:memory )?"
     r"(?:(?P<access>read|write|atomic|reduction|access)?)(?: of size (?P<size>\d+)(?: bytes)?)?|Stack overflow"
     r"|Malloc/Free Error .*|Barrier error detected.*|Warp assert|Illegal instruction|Hardware exception.*"
     r"|Device-side assert.*|(?:(?:Error|Warning): )?Race reported between .*)"
 )
-_AT = re.compile(r"at (?P<function>[^\s(]\S*(?:\([^()]*\))?\S*?)\+0x[0-9a-f]+(?: in (?P<source>\S.*):(?P<line>\d+))?$")
-_AT_PLACE = re.compile(r"at 0x[0-9a-f]+ in (?:(?P<source>\S.*):(?P<line>\d+):)?(?P<function>\S.*)$")
-_BY = re.compile(r"by thread (?P<thread>\([\d,]+\)) in block (?P<block>\([\d,]+\))")
-_ADDRESS = re.compile(r"(?:Access to |Address )(?P<address>0x[0-9a-f]+)(?:\+\S+)? is (?P<problem>\S.*)$")
-_HOST = re.compile(r"Host Frame: ?(?P<function>[^\s\[\]/][^\[\]]*?) in (?P<source>\S[^\[\]]*?):(?P<line>\d+) \[")
-_SUMMARY = re.compile(r"ERROR SUMMARY: (?P<count>\d+) error")
+_AT = regex(r"at (?P<function>[^\s(]\S*(?:\([^()]*\))?\S*?)\+0x[0-9a-f]+(?: in (?P<source>\S.*):(?P<line>\d+))?$")
+_AT_PLACE = regex(r"at 0x[0-9a-f]+ in (?:(?P<source>\S.*):(?P<line>\d+):)?(?P<function>\S.*)$")
+_BY = regex(r"by thread (?P<thread>\([\d,]+\)) in block (?P<block>\([\d,]+\))")
+_ADDRESS = regex(r"(?:Access to |Address )(?P<address>0x[0-9a-f]+)(?:\+\S+)? is (?P<problem>\S.*)$")
+_HOST = regex(r"Host Frame: ?(?P<function>[^\s\[\]/][^\[\]]*?) in (?P<source>\S[^\[\]]*?):(?P<line>\d+) \[")
+_SUMMARY = regex(r"ERROR SUMMARY: (?P<count>\d+) error")
 
 
 def _read(lines: Sequence[Line], index: int) -> TextReport | None:

@@ -14,6 +14,7 @@ from necropsy.formats.exit_status import signal_name
 from necropsy.formats.frame_lines import without_handler
 from necropsy.formats.lines import Line
 from necropsy.formats.text_reports import TextReader, TextReport, is_foreign
+from necropsy.lazy_re import regex
 from necropsy.model import Access, Address, Crash, Environment, Exit, Fault, Frame, Instruction, Thread
 
 KIND = "core-dump-notice"
@@ -23,38 +24,38 @@ _THREADS = 64
 _BARE = 40
 """Rows below the first heading without any frame in it: there is no stack, and each heading asks anew."""
 
-_DUMPED = re.compile(
+_DUMPED = regex(
     r"Process (?P<pid>\d{1,10}) \((?P<program>[^)]{1,60})\) of user \d{1,10} (?:dumped core|"
     r"killed by (?P<name>SIG[A-Z0-9+]{2,9})|killed by signal (?P<number>\d{1,2})|"
     r"terminated abnormally with signal (?P<both>\d{1,2})/)"
 )
-_TRACE = re.compile(r"\s{0,60}Stack trace of thread (?P<tid>\d{1,10}):")
-_FRAME = re.compile(
+_TRACE = regex(r"\s{0,60}Stack trace of thread (?P<tid>\d{1,10}):")
+_FRAME = regex(
     r"\s{0,60}#(?P<index>\d{1,6})\s{1,4}(?P<address>0x[0-9a-f]{1,16}) (?P<function>.{1,1000}?) "
     r"\((?P<module>[^()]{1,300}?)(?: \+ (?P<offset>0x[0-9a-f]{1,16}))?\)\s*$"
 )
-_NOTE = re.compile(r"\s{0,60}(?:Module \S|ELF object binary architecture|Found module )")
-_INFO = re.compile(r"\s{1,16}(?P<name>PID|Signal|Executable|Command Line): (?P<value>.{1,300})")
-_LISTED = re.compile(
+_NOTE = regex(r"\s{0,60}(?:Module \S|ELF object binary architecture|Found module )")
+_INFO = regex(r"\s{1,16}(?P<name>PID|Signal|Executable|Command Line): (?P<value>.{1,300})")
+_LISTED = regex(
     r"\s(?P<pid>\d{1,10})\s{1,12}\d{1,10}\s{1,12}\d{1,10}\s{1,12}(?P<signal>SIG[A-Z0-9+]{2,9})\s{1,8}"
     r"(?:present|missing|truncated|inaccessible|none|error|journal)\s{1,8}(?P<exe>/\S{1,300})"
 )
-_APPORT = re.compile(r"called for (?:global )?pid (?P<pid>\d{1,10})[, ].{0,40}?signal (?P<signal>\d{1,2}), core limit")
-_APPORT_PROGRAM = re.compile(r"executable: (?P<exe>/\S{1,300}) \(command line")
-_REPORT = re.compile(
+_APPORT = regex(r"called for (?:global )?pid (?P<pid>\d{1,10})[, ].{0,40}?signal (?P<signal>\d{1,2}), core limit")
+_APPORT_PROGRAM = regex(r"executable: (?P<exe>/\S{1,300}) \(command line")
+_REPORT = regex(
     r"(?P<name>ExecutablePath|Signal|SignalName|SegvAnalysis|SegvReason|StacktraceTop): ?(?P<value>.{0,300})"
 )
-_HAPPENED = re.compile(r"Segfault happened at: (?P<at>0x[0-9a-f]{1,16})\b[^:]{0,200}:\s{0,8}(?P<text>\S.{0,150})")
-_OPERAND = re.compile(
+_HAPPENED = regex(r"Segfault happened at: (?P<at>0x[0-9a-f]{1,16})\b[^:]{0,200}:\s{0,8}(?P<text>\S.{0,150})")
+_OPERAND = regex(
     r"(?P<role>source|destination) \"(?P<operand>[^\"]{1,80})\" \((?P<address>0x[0-9a-f]{1,16})\) "
     r"not located in a known VMA region"
 )
-_COUNTER = re.compile(r"PC \((?P<address>0x[0-9a-f]{1,16})\) not located in a known VMA region")
-_TOP = re.compile(
+_COUNTER = regex(r"PC \((?P<address>0x[0-9a-f]{1,16})\) not located in a known VMA region")
+_TOP = regex(
     r"\s(?P<function>\S.{0,500}?) \((?:.{0,300})\) ?"
     r"(?:from (?P<module>\S{1,300})|at (?P<file>[^:]{1,300}):(?P<line>\d{1,7}))?$"
 )
-_ABRT = re.compile(r"reason:\s{1,12}(?P<program>\S{1,60}) killed by (?P<signal>SIG[A-Z]{2,6})")
+_ABRT = regex(r"reason:\s{1,12}(?P<program>\S{1,60}) killed by (?P<signal>SIG[A-Z]{2,6})")
 _PROCESSOR = {"SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL"}
 
 

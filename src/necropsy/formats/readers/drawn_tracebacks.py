@@ -6,7 +6,6 @@ for a main script that cannot be compiled.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -14,11 +13,12 @@ from necropsy.formats import tracebacks
 from necropsy.formats.lines import Line
 from necropsy.formats.text_reports import TextReader, TextReport
 from necropsy.formats.tracebacks import KIND, TracebackPlace
+from necropsy.lazy_re import regex
 from necropsy.model import Crash, Message
 
 _REACH = 600
 _LONGEST = 600
-_EXCEPTION = re.compile(r"(?P<type>[A-Za-z_][\w.]{0,200}): ?(?P<text>.*)$|(?P<bare>[A-Za-z_][\w.]{0,200})$")
+_EXCEPTION = regex(r"(?P<type>[A-Za-z_][\w.]{0,200}): ?(?P<text>.*)$|(?P<bare>[A-Za-z_][\w.]{0,200})$")
 _CAUSE, _CONTEXT = "The above exception was the direct cause", "During handling of the above exception"
 
 
@@ -61,13 +61,11 @@ def _exception(text: str) -> tuple[str, str] | None:
 
 # ---------------------------------------------------------------- IPython
 
-_HEAD = re.compile(r"(?P<type>[A-Za-z_]\w{0,100}) {2,120}Traceback \(most recent call last\)\s*$")
-_CELL = re.compile(
-    r"(?P<file>(?:Cell|Input) In ?\[\d{1,9}\]),? (?:line (?P<line>\d{1,9}))?(?:, )?(?:in (?P<function>.+))?$"
-)
-_FILE = re.compile(r"File (?P<file>[^\s:](?:[^:]|:(?!\d)){0,1000}):(?P<line>\d{1,9})(?:, in (?P<function>.+))?$")
-_OLD = re.compile(r"(?P<file>[~./\\<\w].{0,1000}?) in (?P<function>[\w.<>]{1,200}(?: line: \d+>)?(?:\(.*)?)$")
-_ARROW = re.compile(r"-{1,8}> (?P<line>\d{1,9})(?: |$)")
+_HEAD = regex(r"(?P<type>[A-Za-z_]\w{0,100}) {2,120}Traceback \(most recent call last\)\s*$")
+_CELL = regex(r"(?P<file>(?:Cell|Input) In ?\[\d{1,9}\]),? (?:line (?P<line>\d{1,9}))?(?:, )?(?:in (?P<function>.+))?$")
+_FILE = regex(r"File (?P<file>[^\s:](?:[^:]|:(?!\d)){0,1000}):(?P<line>\d{1,9})(?:, in (?P<function>.+))?$")
+_OLD = regex(r"(?P<file>[~./\\<\w].{0,1000}?) in (?P<function>[\w.<>]{1,200}(?: line: \d+>)?(?:\(.*)?)$")
+_ARROW = regex(r"-{1,8}> (?P<line>\d{1,9})(?: |$)")
 
 
 def _ipython(lines: Sequence[Line], index: int) -> TextReport | None:
@@ -118,12 +116,12 @@ def _function(text: str | None) -> str:
 
 # ---------------------------------------------------------------- rich
 
-_TOP = re.compile(
+_TOP = regex(
     r"[\u256d\u250c+][\u2500-]{1,300} ?Traceback \(most recent call last\) ?[\u2500-]{0,300}[\u256e\u2510+]\s*$"
 )
-_BOTTOM = re.compile(r"[\u2570\u2514+][\u2500-]{10,400}[\u256f\u2518+]\s*$")
-_ROW = re.compile(r"[\u2502|] (?P<text>.*) [\u2502|]\s*$")
-_WHERE = re.compile(r"(?P<file>\S.{0,1500}):(?P<line>\d{1,9}) in (?P<function>.{1,300})$")
+_BOTTOM = regex(r"[\u2570\u2514+][\u2500-]{10,400}[\u256f\u2518+]\s*$")
+_ROW = regex(r"[\u2502|] (?P<text>.*) [\u2502|]\s*$")
+_WHERE = regex(r"(?P<file>\S.{0,1500}):(?P<line>\d{1,9}) in (?P<function>.{1,300})$")
 
 
 def _rich(lines: Sequence[Line], index: int) -> TextReport | None:
@@ -167,8 +165,8 @@ def _rich_stack(lines: Sequence[Line], index: int) -> tuple[list[TracebackPlace]
 
 # ---------------------------------------------------------------- a script that cannot be compiled
 
-_SYNTAX = re.compile(r"(?P<type>SyntaxError|IndentationError|TabError): (?P<text>.+)")
-_IN_FILE = re.compile(r'  File "(?P<file>[^"]{1,1000})", line (?P<line>\d{1,9})$')
+_SYNTAX = regex(r"(?P<type>SyntaxError|IndentationError|TabError): (?P<text>.+)")
+_IN_FILE = regex(r'  File "(?P<file>[^"]{1,1000})", line (?P<line>\d{1,9})$')
 
 
 def _syntax(lines: Sequence[Line], index: int) -> TextReport | None:

@@ -13,6 +13,7 @@ from necropsy.formats import exit_phrases
 from necropsy.formats.exit_status import exit_of, signal_name
 from necropsy.formats.lines import Line
 from necropsy.formats.text_reports import TextReader, TextReport
+from necropsy.lazy_re import regex
 from necropsy.model import Exit, Message
 
 KIND = "ending"
@@ -20,21 +21,21 @@ _NEAR = 12
 """Lines around an exit code in which the rest of its state stands."""
 _FAR = 30
 
-_CODE = re.compile(
+_CODE = regex(
     r"[\"']?(?:[eE]xit[cC]ode|exit_code|Exit Code)[\"']?\s{0,4}[:=]\s{0,12}[\"']?(?P<code>-?\d{1,10})(?![\d.:])"
 )
-_REASON = re.compile(r"[\"']?\b[rR]eason[\"']?\s{0,4}[:=]\s{0,12}[\"']?(?P<reason>[A-Z]\w{2,40})")
-_SIGNAL = re.compile(r"[\"']?\b[sS]ignal[\"']?\s{0,4}[:=]\s{0,12}[\"']?(?P<signal>[1-9]\d?)\b")
-_OOM = re.compile(r"[\"']?OOMKilled[\"']?\s{0,4}[:=]\s{0,4}(?P<said>true|false)\b")
-_RUNNING = re.compile(r"[\"']Running[\"']\s{0,4}:\s{0,4}true\b")
-_LIMIT = re.compile(r"[\"']?\bmemory[\"']?\s{0,4}[:=]\s{0,12}[\"']?(?P<limit>\d{1,12}[KMGT]i?)\b")
-_LIMITS = re.compile(r"[\"']?\b[lL]imits[\"']?\s{0,4}[:=]")
+_REASON = regex(r"[\"']?\b[rR]eason[\"']?\s{0,4}[:=]\s{0,12}[\"']?(?P<reason>[A-Z]\w{2,40})")
+_SIGNAL = regex(r"[\"']?\b[sS]ignal[\"']?\s{0,4}[:=]\s{0,12}[\"']?(?P<signal>[1-9]\d?)\b")
+_OOM = regex(r"[\"']?OOMKilled[\"']?\s{0,4}[:=]\s{0,4}(?P<said>true|false)\b")
+_RUNNING = regex(r"[\"']Running[\"']\s{0,4}:\s{0,4}true\b")
+_LIMIT = regex(r"[\"']?\bmemory[\"']?\s{0,4}[:=]\s{0,12}[\"']?(?P<limit>\d{1,12}[KMGT]i?)\b")
+_LIMITS = regex(r"[\"']?\b[lL]imits[\"']?\s{0,4}[:=]")
 _WHY = {"OOMKilled": "memory", "DeadlineExceeded": "time", "Evicted": "memory-limit", "Preempted": "preempted"}
 
-_ASKED = re.compile(r"(?:\$LASTEXITCODE|%ERRORLEVEL%|%errorlevel%|\becho \$\?|\becho \$status)\s{0,4};?$")
-_NUMBER = re.compile(r"(?P<code>-?\d{1,10})$")
-_COMMAND_STATUS = re.compile(r"Command exit status:\s{0,4}$")
-_LAMBDA = re.compile(r"Memory Size: (?P<size>\d{1,6}) MB\s{1,4}Max Memory Used: (?P<used>\d{1,6}) MB")
+_ASKED = regex(r"(?:\$LASTEXITCODE|%ERRORLEVEL%|%errorlevel%|\becho \$\?|\becho \$status)\s{0,4};?$")
+_NUMBER = regex(r"(?P<code>-?\d{1,10})$")
+_COMMAND_STATUS = regex(r"Command exit status:\s{0,4}$")
+_LAMBDA = regex(r"Memory Size: (?P<size>\d{1,6}) MB\s{1,4}Max Memory Used: (?P<used>\d{1,6}) MB")
 
 
 def _around(lines: Sequence[Line], index: int, reach: int, stop: re.Pattern[str]) -> Iterator[tuple[Line, str]]:

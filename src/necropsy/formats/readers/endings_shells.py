@@ -14,6 +14,7 @@ from necropsy.formats.exit_status import signal_name, signal_number
 from necropsy.formats.lines import Line
 from necropsy.formats.statuses import foreign_words, signals
 from necropsy.formats.text_reports import TextReader, TextReport
+from necropsy.lazy_re import regex
 from necropsy.model import Exit
 
 KIND = "ending"
@@ -50,15 +51,13 @@ _ANY = "|".join(map(re.escape, [*_ALL, *_OTHERS]))
 _CORE = r"\s{0,60}[(\uff08][^()\uff08\uff09]{2,60}[)\uff09]"
 _ENDS = r"(?=[\s(\uff08]|$)"
 # A process number of one digit is one of a container's; bash fills it up to five places, where prose does not.
-_WITH_PID = re.compile(
+_WITH_PID = regex(
     r"(?:^|[:\uff1a]\s{0,8}|^\[\d{1,4}\][ +-]{1,4}\s{0,8})"
     rf"(?P<pid>\d{{2,8}}|(?<=:     )\d)[: ]\s{{0,8}}(?P<word>{_ANY})(?::\s\d{{1,2}})?(?!\w)"
 )
-_OF_JOB = re.compile(rf"\[\d{{1,4}}\][ +-]\s{{1,8}}(?P<word>{_ANY})(?::\s\d{{1,2}})?{_ENDS}")
-_ALONE = re.compile(rf"(?P<word>{_ANY})(?P<number>:\s\d{{1,2}})?(?P<core>{_CORE})?(?P<rest>.*)")
-_OF_ZSH = re.compile(
-    rf"(?:zsh: |\[\d{{1,4}}\]\s{{2}}[ +-]?\s{{0,4}}(?P<pid>\d{{2,8}}) )(?P<word>{'|'.join(_ZSH)}){_ENDS}"
-)
+_OF_JOB = regex(rf"\[\d{{1,4}}\][ +-]\s{{1,8}}(?P<word>{_ANY})(?::\s\d{{1,2}})?{_ENDS}")
+_ALONE = regex(rf"(?P<word>{_ANY})(?P<number>:\s\d{{1,2}})?(?P<core>{_CORE})?(?P<rest>.*)")
+_OF_ZSH = regex(rf"(?:zsh: |\[\d{{1,4}}\]\s{{2}}[ +-]?\s{{0,4}}(?P<pid>\d{{2,8}}) )(?P<word>{'|'.join(_ZSH)}){_ENDS}")
 _TRIGGERS = (
     *(word for word in _ALL if len(word) > 2),
     *(word for word in _ZSH if len(word) > 9),

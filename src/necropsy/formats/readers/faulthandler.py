@@ -17,12 +17,13 @@ from necropsy.formats.fold import fold
 from necropsy.formats.lines import Line
 from necropsy.formats.text_reports import TextReader, TextReport
 from necropsy.formats.windows_exits import end_of
+from necropsy.lazy_re import regex
 from necropsy.model import Crash, Exit, Fault, Fold, Frame, Gap, Stack, Thread
 
 KIND = "faulthandler"
 _REACH = 3000
 _FATAL, _WINDOWS, _TIMEOUT = "Fatal Python error: ", "Windows fatal exception: ", "Timeout ("
-_OVER = re.compile(r"Timeout \(\d{1,4}:\d\d:\d\d(?:\.\d{1,6})?\)!")
+_OVER = regex(r"Timeout \(\d{1,4}:\d\d:\d\d(?:\.\d{1,6})?\)!")
 """``dump_traceback_later``: the process lives, and takes longer than it should."""
 _SIGNALS = {
     "segmentation fault": 11,
@@ -42,24 +43,24 @@ _EXCEPTIONS = {
     "float divide by zero": 0xC000008E,
     "float overflow": 0xC0000091,
 }
-_THREAD_BEGINS = re.compile(r"(?<!\s)\s+(?:Current thread|Thread) 0x[0-9a-fA-F]")
-_HEAD = re.compile(
+_THREAD_BEGINS = regex(r"(?<!\s)\s+(?:Current thread|Thread) 0x[0-9a-fA-F]")
+_HEAD = regex(
     r"[\s>|]{0,40}(?P<who>Current thread|Thread) (?P<id>0x[0-9a-fA-F]{1,16})(?: \[(?P<name>[^\]]{0,64})\])?"
     r"(?: \(most recent call first\):|:)"
 )
-_HEAD_C = re.compile(r"[\s>|]{0,40}Current thread's C stack trace \(most recent call first\):")
-_FRAME = re.compile(
+_HEAD_C = regex(r"[\s>|]{0,40}Current thread's C stack trace \(most recent call first\):")
+_FRAME = regex(
     r'[\s>|]{0,40}File "(?P<file>[^"]{0,1000})", line (?P<line>\d{1,9}|\?\?\?)(?:,? in (?P<function>.{1,300}))?$'
 )
-_FRAME_C = re.compile(
+_FRAME_C = regex(
     r'[\s>|]{0,40}Binary file "(?P<file>[^"]{0,1000})"'
     r"(?:, at (?P<function>[^+\s]{0,1000})\+0x(?P<offset>[0-9a-f]{1,16}))? \[0x(?P<address>[0-9a-f]{1,16})\]"
 )
-_BETWEEN = re.compile(
+_BETWEEN = regex(
     r"[\s>|]{0,40}(?:\.\.\.|<no Python frame>|<invalid frame>|<freed interpreter>|Garbage-collecting|"
     r"<truncated rest of calls>)?$"
 )
-_BEHIND = re.compile(r"[\s>|]{0,40}(?:Extension modules: |Python runtime state: |Extension modules \()")
+_BEHIND = regex(r"[\s>|]{0,40}(?:Extension modules: |Python runtime state: |Extension modules \()")
 _BLANKS = 3
 """Empty lines that may follow each other inside of a dump; people double them when they paste."""
 

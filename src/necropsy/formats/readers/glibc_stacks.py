@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 import msgspec
@@ -11,6 +10,7 @@ from necropsy.formats import backtrace
 from necropsy.formats.frame_lines import symbols_line
 from necropsy.formats.lines import Line
 from necropsy.formats.stack_forms import SIGNAL_NAME, StackForm
+from necropsy.lazy_re import regex
 from necropsy.model import Address, Crash, Frame, Mapping, Module
 
 _WRITES, _FETCHES = 1 << 1, 1 << 4
@@ -18,12 +18,12 @@ _WRITES, _FETCHES = 1 << 1, 1 << 4
 _PAGE_FAULT = 14
 _MOST_MAPPINGS = 1000
 
-_MAP = re.compile(r"======= Memory map: =+")
-_MAPPING = re.compile(
+_MAP = regex(r"======= Memory map: =+")
+_MAPPING = regex(
     r"(?P<low>[0-9a-f]{6,16})-(?P<high>[0-9a-f]{6,16}) (?P<permissions>[r-][w-][x-][sp]) [0-9a-f]+ [0-9a-f:]+ \d+ *"
     r"(?P<path>\S.*)?$"
 )
-_REGISTER = re.compile(r"\b(?P<name>R[A-Z0-9]{1,2}|CR2|RIP|Trap|Error): +(?P<value>[0-9a-f]{8,16})\b")
+_REGISTER = regex(r"\b(?P<name>R[A-Z0-9]{1,2}|CR2|RIP|Trap|Error): +(?P<value>[0-9a-f]{8,16})\b")
 
 
 def _bt_frame(text: str, count: int) -> Frame | None:
@@ -90,7 +90,7 @@ FORMS = (
         triggers=("Register dump:",),
         frames=(symbols_line,),
         needs="signal",
-        above=(re.compile(rf"\*\*\* (?:{SIGNAL_NAME}|signal (?P<number>\d{{1,2}})\b)"),),
+        above=(regex(rf"\*\*\* (?:{SIGNAL_NAME}|signal (?P<number>\d{{1,2}})\b)"),),
         reach_above=8,
         from_above=True,
         head=60,
@@ -103,7 +103,7 @@ FORMS = (
         kind="glibc",
         triggers=(" terminated with signal ",),
         facts=(
-            re.compile(
+            regex(
                 r"[^\s:]{1,200}:(?P<pid>\d{1,10}) terminated with signal (?P<number>\d{1,2}) at "
                 r"PC=(?P<pc>[0-9a-f]{1,16}) SP=[0-9a-f]{1,16}\. +Backtrace:"
             ),
@@ -122,8 +122,8 @@ FORMS = (
         frames=(_bt_frame,),
         dies=False,
         above=(
-            re.compile(r"(?P<begin>(?:Stack trace returned \d{1,9} entries|Stack trace|Backtrace):$)"),
-            re.compile(rf"^{SIGNAL_NAME}(?:: \d{{1,9}})?$"),
+            regex(r"(?P<begin>(?:Stack trace returned \d{1,9} entries|Stack trace|Backtrace):$)"),
+            regex(rf"^{SIGNAL_NAME}(?:: \d{{1,9}})?$"),
         ),
         reach_above=8,
         from_above=True,

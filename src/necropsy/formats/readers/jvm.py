@@ -15,31 +15,32 @@ from necropsy.formats.exit_status import signal_number
 from necropsy.formats.lines import Line
 from necropsy.formats.text_reports import TextReader, TextReport
 from necropsy.formats.windows_exits import access_named, end_of, fault_of, is_status
+from necropsy.lazy_re import regex
 from necropsy.model import Address, Crash, Exit, Fault, Frame, Message, Stack
 
 KIND = "jvm"
 _REACH = 600
 
-_DIED = re.compile(
+_DIED = regex(
     r"# {1,3}(?P<name>SIG\w{1,8}|EXCEPTION_\w{1,40}) \((?P<code>0x[0-9a-f]{1,8})\) "
     r"at pc=0x[0-9a-f]{1,16}(?: \([^()]{1,60}\))?, pid=(?P<pid>\d{1,10})(?:, tid=(?P<tid>\d{1,7})\b)?"
 )
-_ERROR = re.compile(r"# {1,3}Internal Error \((?P<file>[^():]{1,200}):(?P<line>\d{1,9})\), pid=(?P<pid>\d{1,10})")
-_MEMORY = re.compile(
+_ERROR = regex(r"# {1,3}Internal Error \((?P<file>[^():]{1,200}):(?P<line>\d{1,9})\), pid=(?P<pid>\d{1,10})")
+_MEMORY = regex(
     r"# (?P<text>Native memory allocation \(\w{1,20}\) failed to \w{1,10} (?P<bytes>\d{1,20}) bytes.{0,200})"
 )
-_FRAME = re.compile(
+_FRAME = regex(
     r"(?:# ?)?[CVvJjA] {1,3}"
     r"(?:\[(?P<module>[^\]+]{1,200})\+(?P<offset>0x[0-9a-f]{1,16})\]|(?P<address>0x[0-9a-f]{1,16}))?"
     r" {0,4}(?P<function>.{0,1000})$"
 )
-_SIGINFO = re.compile(
+_SIGINFO = regex(
     r"siginfo: ?(?:si_signo: ?\d{1,3} ?\((?P<signal>SIG\w{1,8})\), ?si_code: ?-?\d{1,4} ?\((?P<code>\w{1,20})\)"
     r"(?:, si_addr: ?(?P<address>0x[0-9a-f]{1,16}))?(?:, si_pid: ?(?P<sender>\d{1,10}))?"
     r"|EXCEPTION_ACCESS_VIOLATION \(0x\w{1,8}\), "
     r"(?P<how>reading|writing|data execution prevention violation at) address (?P<where>0x[0-9a-f]{1,16}))"
 )
-_OFFSET = re.compile(r"\+0x[0-9a-f]{1,16}$")
+_OFFSET = regex(r"\+0x[0-9a-f]{1,16}$")
 _EXECUTES = 8
 """The first parameter of an access violation by data execution prevention."""
 

@@ -17,6 +17,7 @@ from necropsy.formats.backtrace import by_stack, hexadecimal, native
 from necropsy.formats.exit_status import signal_name
 from necropsy.formats.lines import Line
 from necropsy.formats.text_reports import TextReader, TextReport, is_foreign
+from necropsy.lazy_re import regex
 from necropsy.model import Access, Address, Crash, Environment, Exit, Fault, Gap, Instruction, Stack, Thread
 
 KIND = "kernel-log"
@@ -26,37 +27,37 @@ _WIDEST = 2000
 _WHO = r"(?P<name>[^\[\]]{1,40})\[(?P<tid>\d{1,10})\]:? "
 _AT = r"ip[: ](?P<ip>[0-9a-f]{1,16}),? r?sp[: ](?P<sp>[0-9a-f]{1,16}),? error[: ](?P<error>[0-9a-f]{1,8})"
 # Copied without its beginning, as people do, it is unmistakable all the same.
-_SEGFAULT = re.compile(rf"(?:{_WHO})?segfault at (?P<address>[0-9a-f]{{1,16}}) r?" + _AT)
-_TRAP = re.compile(
+_SEGFAULT = regex(rf"(?:{_WHO})?segfault at (?P<address>[0-9a-f]{{1,16}}) r?" + _AT)
+_TRAP = regex(
     _WHO + r"(?:trap )?(?P<what>invalid opcode|divide error|int3|debug|general protection(?: fault)?|stack segment|"
     r"alignment check|bounds|overflow|segment not present|control protection \([\w -]{1,20}\)) r?" + _AT
 )
-_SHORT = re.compile(
+_SHORT = regex(
     _WHO + r"(?:segfault|bus error|illegal instruction|trap|fpe|unhandled signal) "
     r"\(?(?P<signal>\d{1,2})\)? (?:at (?P<address>[0-9a-f]{1,16}) nip (?P<ip>[0-9a-f]{1,16}) lr [0-9a-f]{1,16} "
     r"code (?P<code>[0-9a-f]{1,4})|code 0x(?P<code_riscv>[0-9a-f]{1,4}) at 0x(?P<address_riscv>[0-9a-f]{1,16}))"
 )
-_ARM = re.compile(
+_ARM = regex(
     _WHO + r"unhandled (?:exception: (?:(?P<class>[^,]{1,40}), ESR 0x(?P<esr>[0-9a-f]{1,16}), )?(?P<what>[^,\n]{1,60}?)"
     r"|(?P<what_old>[a-z0-9 -]{1,60}) \((?P<signal>\d{1,2})\) at 0x(?P<address>[0-9a-f]{1,16}), "
     r"esr 0x(?P<esr_old>[0-9a-f]{1,16}))(?=,? in |\s*$)"
 )
-_UNDEFINED = re.compile(_WHO + r"undefined instruction: pc=(?:0x)?(?P<ip>[0-9a-f]{1,16})")
-_FATAL = re.compile(r"potentially unexpected fatal signal (?P<signal>\d{1,2})\.")
-_PID = re.compile(r"PID: (?P<tid>\d{1,10}) Comm: (?P<name>.{1,40}?) (?:Not tainted|Tainted|\d)")
-_BROKEN = re.compile(
+_UNDEFINED = regex(_WHO + r"undefined instruction: pc=(?:0x)?(?P<ip>[0-9a-f]{1,16})")
+_FATAL = regex(r"potentially unexpected fatal signal (?P<signal>\d{1,2})\.")
+_PID = regex(r"PID: (?P<tid>\d{1,10}) Comm: (?P<name>.{1,40}?) (?:Not tainted|Tainted|\d)")
+_BROKEN = regex(
     r"(?:Sending SIGBUS to|Killing) (?P<name>[^:]{1,40}):(?P<tid>\d{1,10}) due to hardware memory corruption"
 )
-_AUDIT = re.compile(
+_AUDIT = regex(
     r"type=(?:1701|1326|ANOM_ABEND|SECCOMP)\b.{1,300}? pid=(?P<pid>\d{1,10}) comm=\"?(?P<name>[^\"\s]{1,40})\"?"
     r"(?: exe=\"(?P<exe>[^\"]{1,200})\")? sig=(?P<signal>\d{1,2})"
 )
-_MODULE = re.compile(
+_MODULE = regex(
     r",? in (?P<module>[^\[\]]{1,255})\[(?:(?P<offset>[0-9a-f]{1,16}),)?"
     r"(?P<base>[0-9a-f]{1,16})\+(?P<size>[0-9a-f]{1,16})\]"
 )
-_CODE = re.compile(r"Code: (?P<bytes>(?:<?\(?[0-9a-f]{2,8}\)?>? ?){1,70})")
-_REGISTER = re.compile(
+_CODE = regex(r"Code: (?P<bytes>(?:<?\(?[0-9a-f]{2,8}\)?>? ?){1,70})")
+_REGISTER = regex(
     r"\b(?P<name>R[A-Z0-9]{1,2}|e?pc|lr|ra|sp|x\d{1,2}) ?: ?(?:[0-9a-f]{4}:)?(?:0x)?(?P<value>[0-9a-f]{8,16})\b"
 )
 

@@ -18,6 +18,7 @@ from necropsy.formats.disassembly import instruction
 from necropsy.formats.lines import Line
 from necropsy.formats.signal_codes import WITH_ADDRESS, code_in
 from necropsy.formats.text_reports import TextReader, TextReport
+from necropsy.lazy_re import regex
 from necropsy.model import Access, Address, Crash, Exit, Fault, Frame, Instruction, Module
 
 REACH = 4000
@@ -26,40 +27,38 @@ _STATUS_FROM = 0x40000000
 _STOPPED = {"SIGINT", "SIGSTOP", "SIGTSTP", "SIGCONT"}
 """Signals with which a debugger's user looks into a process that lives."""
 
-_THREAD = re.compile(r"(?P<star>\* )?thread #(?P<number>\d+)(?:: tid = (?P<tid>0x[0-9a-f]+|\d+))?(?P<rest>,.*|)$")
-_XCODE = re.compile(r"Thread (?P<number>\d+): (?P<reason>EXC_[A-Z_]+ \(code=.+|signal SIG\w+.*)$")
-_NAME = re.compile(r", name = '(?P<name>[^']*)'")
-_REASON = re.compile(r", stop reason = (?P<reason>.+)")
-_FRAME = re.compile(
+_THREAD = regex(r"(?P<star>\* )?thread #(?P<number>\d+)(?:: tid = (?P<tid>0x[0-9a-f]+|\d+))?(?P<rest>,.*|)$")
+_XCODE = regex(r"Thread (?P<number>\d+): (?P<reason>EXC_[A-Z_]+ \(code=.+|signal SIG\w+.*)$")
+_NAME = regex(r", name = '(?P<name>[^']*)'")
+_REASON = regex(r", stop reason = (?P<reason>.+)")
+_FRAME = regex(
     r"(?:\* )?frame #(?P<index>\d{1,9}): (?P<address>0x[0-9a-f]{1,16})"
     r"(?: (?P<module>[^`]{1,300})`(?P<rest>.+)| (?P<only>\S.*))?$"
 )
-_OFFSET = re.compile(r" \+ \d+$")
-_PLACE = re.compile(r" at (?P<source>\S.*?):(?P<line>\d{1,9})(?::\d+)?$")
-_MARKS = re.compile(r"(?: \[(?:opt|artificial)\])+$")
-_UNNAMED = re.compile(r"_{2,3}lldb_unnamed_(?:symbol|function)|_mh_execute_header")
-_SIGNAL = re.compile(
+_OFFSET = regex(r" \+ \d+$")
+_PLACE = regex(r" at (?P<source>\S.*?):(?P<line>\d{1,9})(?::\d+)?$")
+_MARKS = regex(r"(?: \[(?:opt|artificial)\])+$")
+_UNNAMED = regex(r"_{2,3}lldb_unnamed_(?:symbol|function)|_mh_execute_header")
+_SIGNAL = regex(
     r"signal (?P<signal>SIG\w+)(?:: (?P<words>[^(]*[^( ]))?(?: ?\(fault address(?::|=) ?(?P<address>0x[0-9a-f]+)\))?"
 )
-_MACH = re.compile(
-    r"EXC_(?P<name>[A-Z_]+) \(code=(?P<code>\w+)(?:, (?P<what>address|subcode)=(?P<address>0x[0-9a-f]+))?"
-)
-_WINDOWS = re.compile(
+_MACH = regex(r"EXC_(?P<name>[A-Z_]+) \(code=(?P<code>\w+)(?:, (?P<what>address|subcode)=(?P<address>0x[0-9a-f]+))?")
+_WINDOWS = regex(
     r"Exception (?P<code>0x[0-9a-f]{8}) encountered at address (?P<pc>0x[0-9a-f]+)"
     r"(?:: Access violation (?P<access>reading|writing|executing) location (?P<address>0x[0-9a-f]+))?"
 )
-_EXITED = re.compile(
+_EXITED = regex(
     r"Process (?P<pid>\d+) exited with status = (?P<code>-?\d+)(?: \(0x[0-9a-f]+\))?"
     r"(?: Terminated due to signal (?P<signal>\d+))?"
 )
-_PROCESS = re.compile(r"Process (?P<pid>\d+) (?:stopped|launched|exited)")
-_AT = re.compile(r"->\s+(?P<address>0x[0-9a-f]+)(?: <\+\d+>)?:\s+(?P<text>\S.*)$")
-_NOT_READ = re.compile(r"error: memory read failed for (?P<address>0x[0-9a-f]+)")
-_REGISTER = re.compile(r"(?P<name>r[a-z]{2}|r\d{1,2}|x\d{1,2}|pc|sp|lr|fp) = (?P<value>0x[0-9a-f]{1,16})(?:\s|$)")
-_IMAGE = re.compile(
+_PROCESS = regex(r"Process (?P<pid>\d+) (?:stopped|launched|exited)")
+_AT = regex(r"->\s+(?P<address>0x[0-9a-f]+)(?: <\+\d+>)?:\s+(?P<text>\S.*)$")
+_NOT_READ = regex(r"error: memory read failed for (?P<address>0x[0-9a-f]+)")
+_REGISTER = regex(r"(?P<name>r[a-z]{2}|r\d{1,2}|x\d{1,2}|pc|sp|lr|fp) = (?P<value>0x[0-9a-f]{1,16})(?:\s|$)")
+_IMAGE = regex(
     r"\[ {0,4}\d{1,5}\] (?:[0-9A-F-]{36} )?(?P<low>0x[0-9a-f]{1,16})(?: \(0x[0-9a-f]{1,16}\))? (?P<path>\S.*)$"
 )
-_OWN = re.compile(
+_OWN = regex(
     r"\(lldb\)|Process \d+ |Current executable|Target \d+: |-> |\s{0,4}\d+ {1,5}\t|\t|\s+0x[0-9a-f]+ <\+\d+>:|\S+`.*:$"
     r"|(?:General Purpose|Floating Point) Registers:|\s+\^|warning: |note: |settings "
 )

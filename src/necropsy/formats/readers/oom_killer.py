@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from necropsy.formats.lines import Line
 from necropsy.formats.text_reports import TextReader, TextReport, is_foreign
+from necropsy.lazy_re import regex
 from necropsy.model import Crash, Environment, Exit, Message
 
 KIND = "oom-killer"
@@ -24,23 +25,23 @@ _SOON = 40
 """Lines between the choice, the kill and the reaper; others may write in between."""
 
 _INVOKED, _KILLED, _REAPER = "invoked oom-killer", "Killed process ", "oom_reaper: "
-_VICTIM = re.compile(r"Killed process (?P<pid>\d{1,10}),? \((?P<program>[^)]{0,60})\)")
-_CHOSEN = re.compile(
+_VICTIM = regex(r"Killed process (?P<pid>\d{1,10}),? \((?P<program>[^)]{0,60})\)")
+_CHOSEN = regex(
     r"(?:Kill process (?=\d)|oom-kill:constraint=\w{1,40}(?P<rest>.{0,700}?),task=(?P<task>[^,]{0,60}),pid=)"
     r"(?P<pid>\d{1,10})(?: \((?P<program>[^)]{0,60})\))?"
 )
 """Linux up to 4.20: ``Kill process 4711 (python) score 912 or sacrifice child``, or its child; since 5.0 one line."""
-_GROUP = re.compile(r"oom_memcg=(?P<group>[^,]{1,400})|task_memcg=(?P<task>[^,]{1,400})")
-_REAPED = re.compile(
+_GROUP = regex(r"oom_memcg=(?P<group>[^,]{1,400})|task_memcg=(?P<task>[^,]{1,400})")
+_REAPED = regex(
     r"oom_reaper: (?:reaped|unable to reap) (?:process|pid:?)\s?(?P<pid>\d{1,10}) \((?P<program>[^)]{0,60})\)"
 )
-_USAGE = re.compile(r"memory: usage (?P<usage>\d{1,15})kB, limit (?P<limit>\d{1,18})kB, failcnt (?P<failcnt>\d{1,12})")
-_EARLYOOM = re.compile(
+_USAGE = regex(r"memory: usage (?P<usage>\d{1,15})kB, limit (?P<limit>\d{1,18})kB, failcnt (?P<failcnt>\d{1,12})")
+_EARLYOOM = regex(
     r"sending (?P<signal>SIGTERM|SIGKILL) to process (?P<pid>\d{1,10}) (?:uid \d{1,10} )?\"(?P<program>[^\"]{0,60})\""
 )
-_OOMD = re.compile(r"(?:systemd-oomd\S{0,20}: |\] )?Killed (?P<group>/[^ ]{1,300}) due to memory (?:used|pressure)")
-_OOMD_UNIT = re.compile(r"(?P<unit>[\w@.:\\-]{1,100}\.\w{3,8}): systemd-oomd killed (?P<count>\d{1,8}) process")
-_UNIT = re.compile(
+_OOMD = regex(r"(?:systemd-oomd\S{0,20}: |\] )?Killed (?P<group>/[^ ]{1,300}) due to memory (?:used|pressure)")
+_OOMD_UNIT = regex(r"(?P<unit>[\w@.:\\-]{1,100}\.\w{3,8}): systemd-oomd killed (?P<count>\d{1,8}) process")
+_UNIT = regex(
     r"(?P<unit>[\w@.:\\-]{1,100}\.\w{3,8}): (?:A process of this unit has been killed by the OOM killer|"
     r"Failed with result 'oom-kill')"
 )

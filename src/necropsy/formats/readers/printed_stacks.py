@@ -12,22 +12,23 @@ from necropsy.formats.demangle_msvc import qualified_name
 from necropsy.formats.frame_lines import at_line, symbols_line
 from necropsy.formats.lines import Line
 from necropsy.formats.stack_forms import SIGNAL_NAME, StackForm, frame_of
+from necropsy.lazy_re import regex
 from necropsy.model import Crash, Fault, Frame
 
 _FAR = 0x10000
 """Bytes behind its beginning at which hardly a function goes on."""
-_LLVM = re.compile(
+_LLVM = regex(
     r"(?P<index>\d{1,4}) {1,6}(?P<module>\S+) {1,40}(?P<address>0x[0-9a-f]{8,16}) (?P<function>\S.*?)(?: \+ \d+)?$"
 )
-_RAISED = re.compile(r"(?:raise|abort|gsignal|__pthread_kill\w*|pthread_kill)$")
+_RAISED = regex(r"(?:raise|abort|gsignal|__pthread_kill\w*|pthread_kill)$")
 _WINDOWS = (
-    re.compile(
+    regex(
         r"\s{0,8}(?:#\d{1,4} )?0x(?P<address>[0-9A-Fa-f]{8,16}),? (?P<module>[^,(]{1,300}?)\(0x[0-9A-Fa-f]{8,16}\) \+ "
         r"0x(?P<offset>[0-9A-Fa-f]{1,16}) byte\(s\)"
         r"(?:, (?P<function>\S.{0,1000}?) ?\+ ?0x(?P<into>[0-9A-Fa-f]{1,16}) byte\(s\))?"
         r"(?:, (?P<source>[^,]{1,300}), line (?P<line>\d{1,7}))?"
     ),
-    re.compile(
+    regex(
         r"\s{0,8}#\d{1,4} 0x(?P<address>[0-9A-Fa-f]{8,16}) "
         r"(?:\((?P<module>[A-Za-z]:[\\/].{1,400})\+0x(?P<offset>[0-9A-Fa-f]{1,16})\)"
         r"|(?P<function>[^\s(].{0,1000}?) (?P<source>[A-Za-z]:[\\/].{1,300}?):(?P<line>\d{1,7})(?::\d{1,7})?)\s*$"
@@ -76,19 +77,19 @@ FORMS = (
         kind="glog",
         triggers=("*** Aborted at ", "PC: @ ", " received by PID ", " received at time="),
         facts=(
-            re.compile(
+            regex(
                 r"\*\*\* (?P<signal>SIG\w+) \(@(?P<address>0x[0-9a-f]+|\(nil\))\) received by PID (?P<pid>\d+) "
                 r"\(TID (?P<tid>0x[0-9a-f]+|\d+)\)(?: from PID (?P<sender>-?\d+))?"
             ),
-            re.compile(r"\*\*\* (?P<signal>SIG\w+) received at time=(?P<time>\d{1,11})(?: on cpu \d+)?"),
-            re.compile(r"\*\*\* (?P<signal>SIG\w+) \(see [^)]*\) received by PID (?P<pid>\d+) \(TID (?P<tid>\d+)\)"),
-            re.compile(
+            regex(r"\*\*\* (?P<signal>SIG\w+) received at time=(?P<time>\d{1,11})(?: on cpu \d+)?"),
+            regex(r"\*\*\* (?P<signal>SIG\w+) \(see [^)]*\) received by PID (?P<pid>\d+) \(TID (?P<tid>\d+)\)"),
+            regex(
                 r"\*\*\* Signal \d+ \((?P<signal>SIG\w+)\) \((?P<address>0x[0-9a-f]+)\) received by PID (?P<pid>\d+) "
                 r"\(pthread TID 0x[0-9a-f]+\) \(linux TID (?P<tid>\d+)\)"
                 r"(?: \((?:maybe )?from PID (?P<sender>\d+)[^)]*\))?(?: \(code: (?P<words>[^)]*)\))?"
             ),
-            re.compile(r"\*\*\* Aborted at (?P<time>\d{9,11}) \([Uu]nix time"),
-            re.compile(
+            regex(r"\*\*\* Aborted at (?P<time>\d{9,11}) \([Uu]nix time"),
+            regex(
                 r"PC: @ {1,20}(?:0x)?(?P<pc>[0-9a-f]{1,16})(?: {1,12}(?:\d{1,9}|\(unknown\))(?= ))? {1,4}"
                 r"(?P<pc_function>\S.*)$"
             ),
@@ -103,7 +104,7 @@ FORMS = (
         kind="glog",
         triggers=("*** Check failure stack trace: ***",),
         frames=(at_line,),
-        end=re.compile(r"\*\*\* Aborted at |PC: @|\*\*\* SIG"),
+        end=regex(r"\*\*\* Aborted at |PC: @|\*\*\* SIG"),
         head=5,
         reach=1200,
         with_handler=False,
@@ -115,16 +116,16 @@ FORMS = (
         kind="open-mpi",
         triggers=("*** Process received signal ***",),
         facts=(
-            re.compile(r"(?P<begin>\*\*\* Process received signal \*\*\*)"),
-            re.compile(r"^Signal: [^(]{0,80}?\((?P<number>\d{1,2})\)"),
-            re.compile(r"^Signal code: (?P<words>[^(]{0,80}?) ?\((?P<code>-?\d{1,3})\)"),
-            re.compile(r"^Failing at address: (?P<address>0x[0-9a-f]+|\(nil\))"),
+            regex(r"(?P<begin>\*\*\* Process received signal \*\*\*)"),
+            regex(r"^Signal: [^(]{0,80}?\((?P<number>\d{1,2})\)"),
+            regex(r"^Signal code: (?P<words>[^(]{0,80}?) ?\((?P<code>-?\d{1,3})\)"),
+            regex(r"^Failing at address: (?P<address>0x[0-9a-f]+|\(nil\))"),
         ),
         frames=(symbols_line,),
         needs="signal",
         least=0,
-        owner=re.compile(r"[\s>]{0,16}\[([^\[\]:\s]{1,255}):(?P<pid>\d{1,10})\] ?(?P<rest>.*)$"),
-        end=re.compile(r"\*\*\* End of error message \*\*\*"),
+        owner=regex(r"[\s>]{0,16}\[([^\[\]:\s]{1,255}):(?P<pid>\d{1,10})\] ?(?P<rest>.*)$"),
+        end=regex(r"\*\*\* End of error message \*\*\*"),
         head=60,
         skip=60,
         reach=1200,
@@ -137,15 +138,15 @@ FORMS = (
         kind="open-mpi",
         triggers=("] Caught signal ", "==== backtrace"),
         facts=(
-            re.compile(
+            regex(
                 r"\[[^\[\]:\s]{1,255}:(?P<pid>\d{1,10}) ?:\d+(?::(?P<tid>\d{1,10}))?\] Caught signal "
                 r"(?P<number>\d{1,2}) \([^:()]{1,80}"
                 r"(?:: (?P<words>[^()]{1,120}?)(?: at address (?P<address>0x[0-9a-f]+|\(nil\)))?)?\)"
             ),
-            re.compile(r"(?P<begin>==== backtrace)(?: \(tid: *(?P<tid>\d+)\))? ===="),
+            regex(r"(?P<begin>==== backtrace)(?: \(tid: *(?P<tid>\d+)\))? ===="),
         ),
         frames=(
-            re.compile(
+            regex(
                 r"\d{1,4} {1,2}(?P<offset>0x[0-9a-f]{4,16}) (?P<function>\S.*?)(?:\(\))?  "
                 r"(?P<place>\S.*):(?P<line>\d{1,9})$"
             ),
@@ -161,17 +162,17 @@ FORMS = (
     StackForm(
         kind="c10",
         triggers=("frame #0: c10::", "frame #0: ", ", PID: ", "C++ CapturedTraceback:", "#4 c10::Error::Error"),
-        facts=(re.compile(r"(?P<signal>SIG[A-Z]+)\(\d+\), PID: (?P<pid>\d+), Thread (?P<tid>\d+):"),),
+        facts=(regex(r"(?P<signal>SIG[A-Z]+)\(\d+\), PID: (?P<pid>\d+), Thread (?P<tid>\d+):"),),
         frames=(
-            re.compile(
+            regex(
                 r"frame #\d{1,5}: (?:<unknown function>|(?P<function>\S.*?))(?: \+ 0x[0-9a-f]+)? "
                 r"\((?P<address>0x[0-9a-f]{1,16}) in (?P<module>[^()]{1,500})\)$"
             ),
-            re.compile(r"#\d{1,5} (?P<function>\S.*?) from (?P<place>\S+?):(?P<line>\d{1,9})$"),
+            regex(r"#\d{1,5} (?P<function>\S.*?) from (?P<place>\S+?):(?P<line>\d{1,9})$"),
         ),
         needs="signal",
         dies=False,
-        above=(re.compile(r"(?P<died>terminate called )"),),
+        above=(regex(r"(?P<died>terminate called )"),),
         reach_above=40,
         head=5,
         skip=4,
@@ -184,10 +185,10 @@ FORMS = (
         kind="paddle",
         triggers=("C++ Traceback (most recent call last):",),
         facts=(
-            re.compile(r"(?P<begin>C\+\+ Traceback \(most recent call last\):)"),
-            re.compile(r"(?P<died>is detected by the operating system)"),
+            regex(r"(?P<begin>C\+\+ Traceback \(most recent call last\):)"),
+            regex(r"(?P<died>is detected by the operating system)"),
         ),
-        frames=(re.compile(r"\d{1,4}   (?P<function>\S.*)$"),),
+        frames=(regex(r"\d{1,4}   (?P<function>\S.*)$"),),
         needs="died",
         dies=False,
         outermost_first=True,
@@ -200,17 +201,17 @@ FORMS = (
         kind="backward",
         triggers=("Stack trace (most recent call ",),
         facts=(
-            re.compile(r"(?P<begin>Stack trace \(most recent call )(?:last|(?P<first>first))\)"),
-            re.compile(
+            regex(r"(?P<begin>Stack trace \(most recent call )(?:last|(?P<first>first))\)"),
+            regex(
                 rf"^{SIGNAL_NAME} \((?P<words>[^()\[\]]{{3,80}}?)(?: \[(?P<address>0x[0-9a-f]+|\(nil\))\])?\)",
             ),
         ),
         frames=(
-            re.compile(
+            regex(
                 r"#\d{1,4}\s+Object \"(?P<module>[^\"]*)\", at (?P<address>0x[0-9a-f]+|\(nil\)|0)"
                 r"(?:, in (?P<function>\S.*))?"
             ),
-            re.compile(
+            regex(
                 r"#\d{1,4}\s+(?:\| )?Source \"(?P<source>[^\"]*)\", line (?P<line>\d+), in (?P<function>\S.*?)"
                 r"(?: \[(?P<address>0x[0-9a-f]+)\])?$"
             ),
@@ -224,7 +225,7 @@ FORMS = (
         kind="backward",
         triggers=(" 0# ",),
         frames=(
-            re.compile(
+            regex(
                 r"(?P<index>\d{1,4})# (?P<function>\S.*?)(?: at (?P<source>\S.*):(?P<line>\d{1,9})"
                 r"| in (?P<module>\S.*))?$"
             ),
@@ -253,7 +254,7 @@ FORMS = (
     StackForm(
         kind="llvm-windows",
         triggers=("Exception Code: 0x",),
-        facts=(re.compile(r"(?:^|\s)Exception Code: 0x(?P<status>[0-9A-Fa-f]{8})\s*$"),),
+        facts=(regex(r"(?:^|\s)Exception Code: 0x(?P<status>[0-9A-Fa-f]{8})\s*$"),),
         frames=(_windows_frame,),
         needs="status",
         head=4,
@@ -265,8 +266,8 @@ FORMS = (
         kind="r",
         triggers=("*** caught segfault ***", "*** caught bus error ***", "*** caught illegal"),
         facts=(
-            re.compile(r"\*\*\* caught (?P<name>segfault|bus error|illegal operation) \*\*\*"),
-            re.compile(r"address (?P<address>0x[0-9a-f]+|\(nil\)), cause '(?P<words>[^']{1,80})'"),
+            regex(r"\*\*\* caught (?P<name>segfault|bus error|illegal operation) \*\*\*"),
+            regex(r"address (?P<address>0x[0-9a-f]+|\(nil\)), cause '(?P<words>[^']{1,80})'"),
         ),
         needs="signal",
         least=0,
@@ -279,15 +280,16 @@ FORMS = (
         kind="julia",
         triggers=("signal (", "signal 11 (", "signal 6 (", "signal 4 (", "signal 8 ("),
         facts=(
-            re.compile(
+            regex(
                 r"(?:\[(?P<pid>\d{1,10})\] )?signal \(?(?P<number>\d{1,2})(?:\.\d{1,9})?(?:\)| \(-?\d{1,9}\)): [A-Z]\w+"
             ),
-            re.compile(r"(?P<begin>in expression starting at )"),
+            regex(r"(?P<begin>in expression starting at )"),
         ),
         frames=(
-            re.compile(r"unknown function \(ip: (?P<address>0x[0-9a-f]+|\(nil\))\)"),
-            re.compile(
-                r"(?P<function>\S.*?) at (?P<place>\S.*?)(?: \(unknown line\)|:(?P<line>\d{1,9}))(?: \[inlined\])?$"
+            regex(r"unknown function \(ip: (?P<address>0x[0-9a-f]+|\(nil\))\)"),
+            regex(
+                r"(?P<function>\S[^ ]*(?: (?!at )[^ ]*)*) at (?P<place>\S.*?)(?: \(unknown line\)|:(?P<line>\d{1,9}))"
+                r"(?: \[inlined\])?$"
             ),
         ),
         needs="signal",
@@ -304,7 +306,7 @@ FORMS = (
         kind="runtime",
         triggers=(", fault addr ",),
         facts=(
-            re.compile(
+            regex(
                 r"(?:Fatal )?signal (?P<number>\d{1,2}) \((?P<signal>SIG[A-Z]{2,6})\), code (?P<code>-?\d{1,3})"
                 r"(?: \((?P<why>[A-Z_]{2,20})[^)]{0,60}\))?"
                 r", fault addr (?P<address>0x[0-9a-f]{1,16}|[0-9a-f]{8,16}|-{6,16})?"
@@ -312,14 +314,14 @@ FORMS = (
             ),
         ),
         frames=(
-            re.compile(
+            regex(
                 r"(?:[^#]{0,200}\s)?#(?P<index>\d{1,3}) +pc (?P<offset>[0-9a-f]{4,16}) +(?P<module>\S{1,300})"
                 r"(?: \((?P<function>.{1,400}?)(?:\+\d{1,8})?\))?(?: \(BuildId.{0,80})?$"
             ),
         ),
         needs="signal",
         least=0,
-        above=(re.compile(r"pid: (?P<pid>\d{1,8}), tid: (?P<tid>\d{1,8}), name: (?P<thread>\S{1,40})"),),
+        above=(regex(r"pid: (?P<pid>\d{1,8}), tid: (?P<tid>\d{1,8}), name: (?P<thread>\S{1,40})"),),
         reach_above=6,
         head=60,
         skip=0,
@@ -333,9 +335,7 @@ FORMS = (
     StackForm(
         kind="runtime",
         triggers=(" has overflowed its stack",),
-        facts=(
-            re.compile(r"thread '(?P<thread>[^']{0,80})'(?: \(\d{1,10}\))? (?P<overflowed>has overflowed its stack)"),
-        ),
+        facts=(regex(r"thread '(?P<thread>[^']{0,80})'(?: \(\d{1,10}\))? (?P<overflowed>has overflowed its stack)"),),
         needs="overflowed",
         least=0,
         reach=1,
@@ -345,7 +345,7 @@ FORMS = (
         kind="runtime",
         triggers=("[signal SIG",),
         facts=(
-            re.compile(
+            regex(
                 r"\[signal (?P<signal>SIG[A-Z]{2,6}): [a-z ]{3,60}? code=(?P<code>0x[0-9a-f]{1,8}) "
                 r"addr=(?P<address>0x[0-9a-f]{1,16}) pc=0x[0-9a-f]{1,16}\]"
             ),

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from necropsy.formats import backtrace
 from necropsy.formats.lines import Line
 from necropsy.formats.text_reports import TextReader, TextReport
+from necropsy.lazy_re import regex
 from necropsy.model import Crash, Environment, Exit, Frame, Thread
 
 REACH = 4000
@@ -16,15 +17,15 @@ _UNKNOWN = 8
 _HEAD = 5
 """Lines above the first thread in which the process and its Python are named."""
 
-_PROCESS = re.compile(r"Process (?P<pid>\d+): (?P<command>\S.*)$")
-_PYTHON = re.compile(r"Python v(?P<version>\d+\.\d+[.\w+]*)(?: \((?P<executable>[^)]+)\))?")
-_THREAD = re.compile(
+_PROCESS = regex(r"Process (?P<pid>\d+): (?P<command>\S.*)$")
+_PYTHON = regex(r"Python v(?P<version>\d+\.\d+[.\w+]*)(?: \((?P<executable>[^)]+)\))?")
+_THREAD = regex(
     r"Thread (?P<tid>0x[0-9A-Fa-f]+|\d+) \((?P<state>active|idle)(?P<gil>\+gil)?\)(?:: \"(?P<name>[^\"]*)\")?$"
 )
-_FRAME = re.compile(r"(?P<function>\S.*?) \((?P<file>[^()]+?)(?::(?P<line>\d+))?\)$")
-_DETAIL = re.compile(r"(?:Arguments|Locals):$|\w[\w.]*: ")
-_ADDRESS = re.compile(r"0x[0-9a-f]+$")
-_PYTHON_FILE = re.compile(r"\.pyx?$|^<")
+_FRAME = regex(r"(?P<function>\S.*?) \((?P<file>[^()]+?)(?::(?P<line>\d+))?\)$")
+_DETAIL = regex(r"(?:Arguments|Locals):$|\w[\w.]*: ")
+_ADDRESS = regex(r"0x[0-9a-f]+$")
+_PYTHON_FILE = regex(r"\.pyx?$|^<")
 
 
 @dataclass

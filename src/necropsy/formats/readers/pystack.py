@@ -12,23 +12,24 @@ from dataclasses import dataclass, field
 from necropsy.formats import backtrace
 from necropsy.formats.lines import Line
 from necropsy.formats.text_reports import TextReader, TextReport
+from necropsy.lazy_re import regex
 from necropsy.model import Address, Crash, Exit, Fault, Frame, Thread
 
 REACH = 4000
 _UNKNOWN = 12
 
-_THREAD = re.compile(
+_THREAD = regex(
     r"Traceback for thread (?P<tid>\d+)(?: \((?P<name>[^)]*)\))? \[(?P<state>[^\]]*)\] \(most recent call last\):"
 )
-_FRAME = re.compile(
+_FRAME = regex(
     r"\((?P<kind>Python|C)\) File \"(?P<file>[^\"]*)\", line (?P<line>\d+), in (?P<function>.+?)"
     r"(?P<inlined> \(inlined\))?(?: \((?P<module>[^()]+)\))?$"
 )
-_DIED_AT = re.compile(r"The process died due a segmentation fault accessing address: (?P<address>0x[0-9A-Fa-f]+)")
-_DIED = re.compile(r"The process died due receiving signal (?P<signal>SIG\w+)(?: sent by pid (?P<sender>\d+))?")
-_PID = re.compile(r"pid: (?P<pid>\d+) ppid: ")
+_DIED_AT = regex(r"The process died due a segmentation fault accessing address: (?P<address>0x[0-9A-Fa-f]+)")
+_DIED = regex(r"The process died due receiving signal (?P<signal>SIG\w+)(?: sent by pid (?P<sender>\d+))?")
+_PID = regex(r"pid: (?P<pid>\d+) ppid: ")
 _CORE = "Core file information:"
-_OWN = re.compile(r"state: |uid: |executable: |Using executable |\* - |Arguments:|Locals:|\w[\w.]*: .")
+_OWN = regex(r"state: |uid: |executable: |Using executable |\* - |Arguments:|Locals:|\w[\w.]*: .")
 _GIL = "Has the GIL"
 _UNNAMED = {"???", ""}
 

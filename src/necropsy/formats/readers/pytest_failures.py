@@ -6,25 +6,25 @@ pytest 3 to 9; the ``E`` before the exception is removed with other prefixes. ``
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from necropsy.formats import tracebacks
 from necropsy.formats.lines import Line
 from necropsy.formats.text_reports import TextReader, TextReport
 from necropsy.formats.tracebacks import TracebackPlace
+from necropsy.lazy_re import regex
 from necropsy.model import Crash, Message
 
 KIND = "test-failed"
 _REACH = 4000
 _MOST = 50
 """Failures that are told; a run with more has one cause for most of them."""
-_SECTION = re.compile(r"={3,} (?:FAILURES|ERRORS) ={3,}\s*$")
-_END = re.compile(r"={3,} .{1,200} ={3,}\s*$")
-_TITLE = re.compile(r"_{3,} (?P<title>\S.{0,300}?) _{3,}\s*$")
-_SHORT = re.compile(r"(?P<file>[^\s:](?:[^:]|:(?!\d)){0,500}):(?P<line>\d{1,9}): in (?P<function>.{1,200})$")
-_LONG = re.compile(r"(?P<file>[^\s:](?:[^:]|:(?!\d)){0,500}):(?P<line>\d{1,9}): ?(?P<type>[A-Za-z_]\w{0,100})?\s*$")
-_EXCEPTION = re.compile(r"\s{0,12}(?P<type>[A-Za-z_][\w.]{0,200}): ?(?P<text>.*)$")
+_SECTION = regex(r"={3,} (?:FAILURES|ERRORS) ={3,}\s*$")
+_END = regex(r"={3,} .{1,200} ={3,}\s*$")
+_TITLE = regex(r"_{3,} (?P<title>\S.{0,300}?) _{3,}\s*$")
+_SHORT = regex(r"(?P<file>[^\s:](?:[^:]|:(?!\d)){0,500}):(?P<line>\d{1,9}): in (?P<function>.{1,200})$")
+_LONG = regex(r"(?P<file>[^\s:](?:[^:]|:(?!\d)){0,500}):(?P<line>\d{1,9}): ?(?P<type>[A-Za-z_]\w{0,100})?\s*$")
+_EXCEPTION = regex(r"\s{0,12}(?P<type>[A-Za-z_][\w.]{0,200}): ?(?P<text>.*)$")
 _LONGEST = 800
 
 

@@ -7,7 +7,6 @@ it need not own (Misc/README.valgrind), and the dynamic linker looks at words be
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -15,6 +14,7 @@ from itertools import islice
 from necropsy.formats import backtrace, sanitizers
 from necropsy.formats.lines import Line
 from necropsy.formats.text_reports import TextReader, TextReport
+from necropsy.lazy_re import regex
 from necropsy.model import Access, Address, Crash, Exit, Fault, Frame, Message, Stack
 
 REACH = 4000
@@ -23,48 +23,46 @@ _OTHERS = 200
 _MOST = 64
 """Errors of one report that are kept: the first ones are the cause."""
 
-_OWN = re.compile(r"(?:\s|>)*(?:==|\*\*)(?:[\d:.]+ )?(?P<pid>\d{1,10})(?::\d+)?(?:==|\*\*) ?(?P<rest>.*)$")
-_FRAME = re.compile(r" {1,6}(?P<how>at|by) (?P<address>0x[0-9A-Fa-f]{1,16}): (?P<rest>\S.*)$")
-_PLACE = re.compile(r" \((?P<source>[^()\s][^()]*):(?P<line>\d{1,9})\)$")
-_OBJECT = re.compile(r" \(in (?P<module>[^()]+)\)$")
-_INVALID = re.compile(r"Invalid (?P<access>read|write) of size (?P<size>\d+)")
-_INVALID_FREE = re.compile(r"Invalid (?:free\(\)|delete|delete\[\]|realloc\(\))")
-_MISMATCHED = re.compile(r"Mismatched (?:free\(\)|new/delete|size)")
-_UNSET = re.compile(r"Conditional jump or move depends on uninitialised|Use of uninitialised value")
+_OWN = regex(r"(?:\s|>)*(?:==|\*\*)(?:[\d:.]+ )?(?P<pid>\d{1,10})(?::\d+)?(?:==|\*\*) ?(?P<rest>.*)$")
+_FRAME = regex(r" {1,6}(?P<how>at|by) (?P<address>0x[0-9A-Fa-f]{1,16}): (?P<rest>\S.*)$")
+_PLACE = regex(r" \((?P<source>[^()\s][^()]*):(?P<line>\d{1,9})\)$")
+_OBJECT = regex(r" \(in (?P<module>[^()]+)\)$")
+_INVALID = regex(r"Invalid (?P<access>read|write) of size (?P<size>\d+)")
+_INVALID_FREE = regex(r"Invalid (?:free\(\)|delete|delete\[\]|realloc\(\))")
+_MISMATCHED = regex(r"Mismatched (?:free\(\)|new/delete|size)")
+_UNSET = regex(r"Conditional jump or move depends on uninitialised|Use of uninitialised value")
 _JUMP = "Jump to the invalid address stated on the next line"
 _OVERLAP = "Source and destination overlap in "
-_RACE = re.compile(
-    r"(?:Possible data race during|Conflicting) (?P<access>read|write|load|store)(?: of size (?P<size>\d+))?"
-)
+_RACE = regex(r"(?:Possible data race during|Conflicting) (?P<access>read|write|load|store)(?: of size (?P<size>\d+))?")
 _OTHER_SIDE = "This conflicts with a previous "
-_DIES = re.compile(r"Process terminating with default action of signal \d+ \((?P<signal>SIG\w+)\)")
-_BLOCK = re.compile(
+_DIES = regex(r"Process terminating with default action of signal \d+ \((?P<signal>SIG\w+)\)")
+_BLOCK = regex(
     r"\s*Address (?P<address>0x[0-9a-fA-F]+) is (?P<distance>[\d,]+) bytes (?P<side>after|before|inside) "
     r"(?:a|an|a recently re-allocated) (?:unallocated )?block of size (?P<block>[\d,]+)(?: (?P<state>alloc'd|free'd))?"
 )
-_ADDRESS = re.compile(r"\s*Address (?P<address>0x[0-9a-fA-F]+) is ")
-_FREED_AT = re.compile(r"\s*(?:Block was alloc'd at|block was alloc'd at)")
+_ADDRESS = regex(r"\s*Address (?P<address>0x[0-9a-fA-F]+) is ")
+_FREED_AT = regex(r"\s*(?:Block was alloc'd at|block was alloc'd at)")
 _CAUSES = (
-    ("SEGV_MAPERR", re.compile(r"\s*Access not within mapped region at address (?P<address>0x[0-9A-Fa-f]+)")),
-    ("SEGV_ACCERR", re.compile(r"\s*Bad permissions for mapped region at address (?P<address>0x[0-9A-Fa-f]+)")),
-    ("SI_KERNEL", re.compile(r"\s*General Protection Fault()")),
-    ("FPE_INTDIV", re.compile(r"\s*Integer divide by zero at address ()")),
-    ("ILL_ILLOPC", re.compile(r"\s*Illegal opcode at address (?P<address>0x[0-9A-Fa-f]+)")),
-    ("ILL_ILLOPN", re.compile(r"\s*Illegal operand at address (?P<address>0x[0-9A-Fa-f]+)")),
-    ("BUS_ADRALN", re.compile(r"\s*Invalid address alignment at address (?P<address>0x[0-9A-Fa-f]+)")),
-    ("BUS_ADRERR", re.compile(r"\s*Non-existent physical address at address (?P<address>0x[0-9A-Fa-f]+)")),
+    ("SEGV_MAPERR", regex(r"\s*Access not within mapped region at address (?P<address>0x[0-9A-Fa-f]+)")),
+    ("SEGV_ACCERR", regex(r"\s*Bad permissions for mapped region at address (?P<address>0x[0-9A-Fa-f]+)")),
+    ("SI_KERNEL", regex(r"\s*General Protection Fault()")),
+    ("FPE_INTDIV", regex(r"\s*Integer divide by zero at address ()")),
+    ("ILL_ILLOPC", regex(r"\s*Illegal opcode at address (?P<address>0x[0-9A-Fa-f]+)")),
+    ("ILL_ILLOPN", regex(r"\s*Illegal operand at address (?P<address>0x[0-9A-Fa-f]+)")),
+    ("BUS_ADRALN", regex(r"\s*Invalid address alignment at address (?P<address>0x[0-9A-Fa-f]+)")),
+    ("BUS_ADRERR", regex(r"\s*Non-existent physical address at address (?P<address>0x[0-9A-Fa-f]+)")),
 )
-_FULL = re.compile(r"\s*Stack overflow in thread #(?P<thread>\d+): can't grow stack to 0x(?P<low>[0-9a-f]+)")
-_STACK_SIZE = re.compile(r"\s*The main thread stack size used in this run was (?P<size>\d+)")
-_EXITED = re.compile(r"\s*Process terminating with exit code (?P<code>\d+)")
+_FULL = regex(r"\s*Stack overflow in thread #(?P<thread>\d+): can't grow stack to 0x(?P<low>[0-9a-f]+)")
+_STACK_SIZE = regex(r"\s*The main thread stack size used in this run was (?P<size>\d+)")
+_EXITED = regex(r"\s*Process terminating with exit code (?P<code>\d+)")
 
-_HARMLESS = re.compile(
+_HARMLESS = regex(
     r"(?:address_in_range|Py_ADDRESS_IN_RANGE|_?PyObject_(?:Free|Realloc|Malloc|Calloc)|pymalloc_\w+|_Py_\w*arena_map\w*"
     r"|_dl_\w+|dl_main|decompose_rpath|fillin_rpath|expand_dynamic_string_token|do_lookup_x|index|_dl_map_object\w*)$"
 )
-_PRELOAD = re.compile(r"vgpreload_|vg_replace_|(?:hg|drd)_intercepts")
-_LOADER = re.compile(r"/ld[-.][\w.-]*so|(?:^|/)dl-\w+\.[ch]$")
-_PYTHON = re.compile(r"libpython|/python\d?[\d.]*$|obmalloc\.c$")
+_PRELOAD = regex(r"vgpreload_|vg_replace_|(?:hg|drd)_intercepts")
+_LOADER = regex(r"/ld[-.][\w.-]*so|(?:^|/)dl-\w+\.[ch]$")
+_PYTHON = regex(r"libpython|/python\d?[\d.]*$|obmalloc\.c$")
 _PAGE, _ARENA_INDEX = 4096, 0x20
 """Bytes of pymalloc's pool, and the place of its arena's number (Objects/obmalloc.c, struct pool_header)."""
 

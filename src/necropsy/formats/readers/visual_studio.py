@@ -25,6 +25,7 @@ from necropsy.formats.windows_exits import (
     fault_of,
     is_status,
 )
+from necropsy.lazy_re import regex
 from necropsy.model import Address, CppException, Crash, Environment, Frame, Instruction, Message, Stack
 
 KIND = "visual-studio"
@@ -32,27 +33,27 @@ _REACH = 1500
 _WIDEST = 2000
 _GAP = 40
 
-_STOPPED = re.compile(
+_STOPPED = regex(
     r"0x(?P<at>[0-9A-Fa-f]{8,16}) ?(?:\((?P<module>[^()]{1,120})\))?(?P<between>.{0,100}?)"
     r"(?:0x(?P<code>[0-9A-Fa-f]{8})\b|(?P<cpp>Microsoft C\+\+ exception: (?P<type>[^:\s]+(?:::[^:\s]+)*))|"
     r"(?P<words>Fatal program exit|Stack cookie instrumentation|An invalid parameter was passed|"
     r"RangeChecks instrumentation|Indirect call guard check))(?P<rest>.{0,300})"
 )
-_PROGRAM = re.compile(r"(?P<program>[\w.+-]{1,80}\.exe)")
-_LOCATION = re.compile(r"0x(?P<address>[0-9A-Fa-f]{8,16})")
-_ROW = re.compile(
+_PROGRAM = regex(r"(?P<program>[\w.+-]{1,80}\.exe)")
+_LOCATION = regex(r"0x(?P<address>[0-9A-Fa-f]{8,16})")
+_ROW = regex(
     r"\s{0,8}(?:>|&gt;)?\s{0,8}(?:\[Inline Frame\] )?(?P<module>[\w.+ -]{1,120}?\.(?:dll|exe|pyd|ocx|drv|sys))\\?!"
     r"(?P<rest>\S.{0,1500})$"
 )
-_TAIL = re.compile(
+_TAIL = regex(
     r"(?:\s{1,4}(?:Line|Zeile|Ligne|L[ií]nea|Linha|Riga|Строка|行) ?(?P<line>\d{1,7}))?"
     r"(?: ?\+ ?0x(?P<offset>[0-9a-f]{1,8})(?: bytes)?)?"
     r"(?:\s{1,40}(?:C\+\+|C#|C|Unknown|Unbekannt|Inconnu|Desconocido|未知|不明|Python|Cython|Rust|Assembly))?\s{0,10}$"
 )
-_NAMELESS = re.compile(r"\[?(?:Frames below|[0-9a-fA-F]{8,16})\]?(?:\(\))?")
-_DISASSEMBLY = re.compile(r"\s{0,4}(?:->)?(?P<address>[0-9A-F]{8,16})  (?P<text>[a-z][a-z0-9]{1,15}(?:\s.{1,120})?)$")
-_REGISTER = re.compile(r"\b(?P<name>R(?:AX|BX|CX|DX|SI|DI|SP|BP|IP|\d{1,2})) = (?P<value>[0-9A-F]{16})\b")
-_ENDED = re.compile(
+_NAMELESS = regex(r"\[?(?:Frames below|[0-9a-fA-F]{8,16})\]?(?:\(\))?")
+_DISASSEMBLY = regex(r"\s{0,4}(?:->)?(?P<address>[0-9A-F]{8,16})  (?P<text>[a-z][a-z0-9]{1,15}(?:\s.{1,120})?)$")
+_REGISTER = regex(r"\b(?P<name>R(?:AX|BX|CX|DX|SI|DI|SP|BP|IP|\d{1,2})) = (?P<value>[0-9A-F]{16})\b")
+_ENDED = regex(
     r"The program '\[(?P<pid>\d{1,10})\] (?P<program>[^']{1,100})' has exited with code -?\d{1,10} "
     r"\(0x(?P<code>[0-9a-f]{1,8})\)"
 )
@@ -64,11 +65,11 @@ _SUBCODES = {
     "Indirect call guard check": 10,
 }
 """What the debugger writes instead of 0xC0000409: the meaning of its subcode."""
-_READING = re.compile(r"reading|Lesen|lecture|lectura|leitura|lettura|чтени|读取|讀取|読み", re.IGNORECASE)
-_WRITING = re.compile(r"writing|Schreiben|.criture|escritura|grava|scrittura|запис|写入|寫入|書き込", re.IGNORECASE)
-_EXECUTING = re.compile(r"executing|Ausf.hren|ex.cution|ejecu|execu|esecuzione|выполнен|执行|執行|実行", re.IGNORECASE)
+_READING = regex(r"reading|Lesen|lecture|lectura|leitura|lettura|чтени|读取|讀取|読み", re.IGNORECASE)
+_WRITING = regex(r"writing|Schreiben|.criture|escritura|grava|scrittura|запис|写入|寫入|書き込", re.IGNORECASE)
+_EXECUTING = regex(r"executing|Ausf.hren|ex.cution|ejecu|execu|esecuzione|выполнен|执行|執行|実行", re.IGNORECASE)
 _THROWN_ONLY = ("Exception thrown at", "First-chance exception", "Ausnahme ausgelöst", "Exception levée", "引发的异常")
-_WORDS = re.compile(
+_WORDS = regex(
     r"nhandled exception|Exception thrown at|First-chance exception|Ausnahme|[Ee]xception (?:non g|lev)|[Ee]xcepci|"
     r"异常|例外|[Ии]сключени"
 )

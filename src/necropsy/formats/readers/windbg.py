@@ -27,6 +27,7 @@ from necropsy.formats.windows_exits import (
     is_status,
     python_version,
 )
+from necropsy.lazy_re import regex
 from necropsy.model import Address, Crash, Environment, Frame, Instruction, Stack, Thread
 
 KIND = "windbg"
@@ -38,42 +39,42 @@ _ABOVE = 80
 """Lines before the first sure sign of a session: registers, the instruction, the versions of the process."""
 _FRAMES = 70_000
 
-_STOPPED = re.compile(
+_STOPPED = regex(
     r"\((?P<pid>[0-9a-f]{1,8})\.(?P<tid>[0-9a-f]{1,8})\): .{1,80} - code (?P<code>[0-9a-f]{8}) "
     r"\((?P<chance>first chance|!!! second chance !!!|first/second chance not available)"
 )
-_CODE = re.compile(
+_CODE = regex(
     r"(?:ExceptionCode:|EXCEPTION_CODE_STR: |EXCEPTION_CODE: \(NTSTATUS\)) {0,4}(?:0x)?(?P<code>[0-9a-fA-F]{8})\b"
 )
-_PARAMETER = re.compile(
+_PARAMETER = regex(
     r"(?:Parameter\[(?P<index>[0-3])\]:|EXCEPTION_PARAMETER(?P<number>[1-4]): ) {0,4}(?P<value>[0-9a-f`]{8,17})\b"
 )
-_ATTEMPT = re.compile(
+_ATTEMPT = regex(
     rf"Attempt to (?P<what>read from|write to|execute non-executable) address (?P<address>{HEX}|[0-9a-f]{{8}})\b"
 )
-_ACCESSED = re.compile(rf"(?P<what>READ|WRITE)_ADDRESS: {{1,4}}(?P<address>{HEX}|[0-9a-f]{{8}})\b")
-_SUBCODE = re.compile(r"Subcode: 0x(?P<value>[0-9a-f]{1,8})\b")
-_ADDRESS = re.compile(rf"ExceptionAddress: (?P<address>{HEX}|[0-9a-f]{{8}})(?: \((?P<symbol>[^()\n]{{1,500}})\))?")
-_FIELD = re.compile(
+_ACCESSED = regex(rf"(?P<what>READ|WRITE)_ADDRESS: {{1,4}}(?P<address>{HEX}|[0-9a-f]{{8}})\b")
+_SUBCODE = regex(r"Subcode: 0x(?P<value>[0-9a-f]{1,8})\b")
+_ADDRESS = regex(rf"ExceptionAddress: (?P<address>{HEX}|[0-9a-f]{{8}})(?: \((?P<symbol>[^()\n]{{1,500}})\))?")
+_FIELD = regex(
     r"(?P<name>PROCESS_NAME|IMAGE_NAME|FAULTING_THREAD|SYMBOL_NAME|FAILURE_BUCKET_ID): {1,4}(?P<value>\S.{0,300})"
 )
-_VERSION = re.compile(r"Value: (?P<version>\d{1,6}\.\d{1,6}\.\d{1,6}\.\d{1,6})\s*$")
-_REGISTER = re.compile(rf"\b(?P<name>r[a-z0-9]{{1,2}}|e[a-ds][xpi]|eip)=(?P<value>{HEX}|[0-9a-f]{{8}})\b")
-_INSTRUCTION = re.compile(
+_VERSION = regex(r"Value: (?P<version>\d{1,6}\.\d{1,6}\.\d{1,6}\.\d{1,6})\s*$")
+_REGISTER = regex(rf"\b(?P<name>r[a-z0-9]{{1,2}}|e[a-ds][xpi]|eip)=(?P<value>{HEX}|[0-9a-f]{{8}})\b")
+_INSTRUCTION = regex(
     rf"(?P<address>{HEX}) (?P<bytes>(?:[0-9a-f]{{2}}){{1,15}})\s+(?P<text>[a-z][a-z0-9]{{1,15}}(?:\s.{{0,120}})?)$"
 )
-_UNREADABLE = re.compile(rf" [d-gs]s:(?P<address>{HEX}|[0-9a-f]{{8}})=\?{{4,16}}\s*$")
+_UNREADABLE = regex(rf" [d-gs]s:(?P<address>{HEX}|[0-9a-f]{{8}})=\?{{4,16}}\s*$")
 """Behind an instruction: the address that it goes to, and that nothing can be read there."""
 _HIGHEST = 1 << 47
 """Windows names no address above that: it gives the highest one there is instead."""
-_FAST_FAIL = re.compile(r"\s{0,8}Value: (?P<value>\d{1,4})\s*$")
-_PLACE = re.compile(r"(?P<symbol>[A-Za-z_][\w.]{1,80}!\S.{0,500}\+0x[0-9a-f]{1,8}):$")
-_THREAD = re.compile(
+_FAST_FAIL = regex(r"\s{0,8}Value: (?P<value>\d{1,4})\s*$")
+_PLACE = regex(r"(?P<symbol>[A-Za-z_][\w.]{1,80}!\S.{0,500}\+0x[0-9a-f]{1,8}):$")
+_THREAD = regex(
     r"(?P<mark>[.# ])\s{0,4}(?P<number>\d{1,6})\s{1,4}Id: (?P<pid>[0-9a-f]{1,8})\.(?P<tid>[0-9a-f]{1,8}) "
     r"Suspend: \S{1,6} Teb: \S{1,20}"
     r"(?: (?:Unf|F)rozen)?(?: \"(?P<name>[^\"]{1,80})\")?"
 )
-_HEADER = re.compile(r"\s{0,4}(?:# )?(?:Child-SP|ChildEBP|RetAddr|Call Site)\b")
+_HEADER = regex(r"\s{0,4}(?:# )?(?:Child-SP|ChildEBP|RetAddr|Call Site)\b")
 _UNINTERESTING = {0x80000003, 0x80000004, 0x4000001F, 0x406D1388, 0xE0434352}
 """First chances that mean nothing: the debugger's own breakpoints, the naming of threads, exceptions of .NET."""
 _OF_THE_PROCESSOR = {0xC0000005, 0xC0000006, 0xC00000FD, 0xC000001D, 0xC0000094, 0xC0000096, 0xC0000374}
@@ -102,7 +103,7 @@ class _Session:
     last: int = 0
 
 
-_OF_THE_RUNTIME = re.compile(r"__report_\w+failure|__security_check_cookie|_CxxThrowException|_invoke_watson|_purecall")
+_OF_THE_RUNTIME = regex(r"__report_\w+failure|__security_check_cookie|_CxxThrowException|_invoke_watson|_purecall")
 """Functions of Microsoft's runtime that each library may have for itself."""
 
 

@@ -7,13 +7,13 @@ words *read* and *written*.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 
 from necropsy.formats import backtrace
 from necropsy.formats.lines import Line
 from necropsy.formats.text_reports import TextReader, TextReport
 from necropsy.formats.windows_exits import ACCESS_VIOLATION, access_named, crashed_thread, end_of, fault_of, is_status
+from necropsy.lazy_re import regex
 from necropsy.model import Crash, Environment, Message
 
 KIND = "windows-dialog"
@@ -21,23 +21,23 @@ _BOX = 14
 """Lines of one box."""
 _WIDEST = 2000
 
-_REFERENCED = re.compile(
+_REFERENCED = regex(
     r"0x(?P<at>[0-9A-Fa-f]{8,16})[\"”»]?\W?.{1,60}?[\"“«]?0x(?P<address>[0-9A-Fa-f]{8,16})[\"”»]?.{1,80}?"
     r"\b(?P<access>read|written|write|executed)\b"
 )
-_OCCURRED = re.compile(
+_OCCURRED = regex(
     r"\(0x(?P<code>[0-9A-Fa-f]{8})\) occurred in the application at location (?:0x)?(?P<at>[0-9A-Fa-f]{8,16})"
 )
-_NOT_STARTED = re.compile(r"\(0x(?P<code>[cC]0[0-9A-Fa-f]{6})\)")
-_ENTRY = re.compile(
+_NOT_STARTED = regex(r"\(0x(?P<code>[cC]0[0-9A-Fa-f]{6})\)")
+_ENTRY = regex(
     r"(?:The procedure entry point|The ordinal) (?P<symbol>\S{1,400}) could not be located in the dynamic link "
     r"library\s(?P<library>[^\n]{1,300}?)\.?\s*$"
 )
-_LIBRARY = re.compile(r"(?P<library>[\w.+-]{1,120}\.(?:dll|pyd|DLL))\b")
-_IMAGE = re.compile(
+_LIBRARY = regex(r"(?P<library>[\w.+-]{1,120}\.(?:dll|pyd|DLL))\b")
+_IMAGE = regex(
     r"(?P<library>\S[^\n]{0,300}?\.(?:dll|pyd|exe)) is either not designed to run on Windows or it contains an error"
 )
-_STATUS = re.compile(r"(?:[Ee]rror status|Fehlerstatus) (?:0x)?(?P<code>[0-9A-Fa-f]{8})")
+_STATUS = regex(r"(?:[Ee]rror status|Fehlerstatus) (?:0x)?(?P<code>[0-9A-Fa-f]{8})")
 _MISSING = (
     "The code execution cannot proceed because ",
     "The program can't start because ",
@@ -56,15 +56,15 @@ _MISSING = (
     "продолжить выполнение кода, поскольку система ",
     "Запуск программы невозможен, так как на компьютере отсутствует ",
 )
-_ASSERTION_LINE = re.compile(
+_ASSERTION_LINE = regex(
     r"Assertion failed: (?P<expression>.{1,500}?), file (?P<file>.{1,300}?), line (?P<line>\d{1,7})"
 )
-_PROGRAM = re.compile(r"\s{0,8}Program: (?P<program>.{1,300})")
-_FILE = re.compile(r"\s{0,8}File: (?P<file>.{1,300})")
-_LINE = re.compile(r"\s{0,8}Line: (?P<line>\d{1,7})")
-_EXPRESSION = re.compile(r"\s{0,8}Expression: (?P<expression>.{1,500})")
-_VARIABLE = re.compile(r"Stack around the variable '(?P<variable>[^']{1,200})' was corrupted")
-_HEAP = re.compile(r"HEAP CORRUPTION DETECTED: (?P<what>(?:after|before) .{1,200})")
+_PROGRAM = regex(r"\s{0,8}Program: (?P<program>.{1,300})")
+_FILE = regex(r"\s{0,8}File: (?P<file>.{1,300})")
+_LINE = regex(r"\s{0,8}Line: (?P<line>\d{1,7})")
+_EXPRESSION = regex(r"\s{0,8}Expression: (?P<expression>.{1,500})")
+_VARIABLE = regex(r"Stack around the variable '(?P<variable>[^']{1,200})' was corrupted")
+_HEAP = regex(r"HEAP CORRUPTION DETECTED: (?P<what>(?:after|before) .{1,200})")
 _REASONS = {
     0xC000007B: "a DLL is for the other word size (32 or 64 bits), or it is damaged",
     0xC0000142: "the initialization of a DLL failed",

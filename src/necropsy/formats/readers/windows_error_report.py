@@ -25,6 +25,7 @@ from necropsy.formats.windows_exits import (
     is_status,
     python_version,
 )
+from necropsy.lazy_re import regex
 from necropsy.model import Address, Crash, Environment, Fault, Frame
 
 KIND = "windows-error-report"
@@ -34,21 +35,21 @@ _WIDEST = 2000
 _NEAR = 80
 """Characters from a version to the end of its time stamp."""
 
-_VERSION = re.compile(r"(?<![\d.])(\d{1,6}\.\d{1,6}\.\d{1,6}\.\d{1,6})\s*(?=\n|$)")
-_VERSION_ANYWHERE = re.compile(r"\d\.\d{1,6}\.\d{1,6}\.\d")
-_COMMA = re.compile(r"[,\uff0c\u3001]")
-_COLON = re.compile(r"[:\uff1a]")
-_HEX = re.compile(r"(?<![\w.\\-])(?:0x){1,2}([0-9A-Fa-f]{1,16})(?![\w-])")
-_PROGRAM = re.compile(r"([\w.+-]{1,80}\.(?:exe|dll|pyd|ocx|drv|sys|so))$", re.IGNORECASE)
-_PATH = re.compile(r"[A-Za-z]:\\[^\n<>|\"*?]{1,400}")
-_EVENT = re.compile(r"(?:[:\uff1a=>]|^)\s*(APPCRASH|BEX64|BEX)(?:\s|<|$)")
-_NUMBERED = re.compile(r"^\W{0,20}P(\d{1,2})[:\uff1a]\s*(.{0,400})")
-_SIGNATURE = re.compile(r"Sig\[(\d{1,2})\]\.Value=(.{0,400})")
-_NAMED = re.compile(r'<Data Name="(\w{1,40})">([^<]{0,400})')
-_UNNAMED = re.compile(r"<Data>([^<]{0,400})</Data>")
-_PLAIN_HEX = re.compile(r"(?:0x)?([0-9A-Fa-f]{1,16})$")
-_MANAGED = re.compile(r"exception code ([0-9A-Fa-f]{8}), exception address (?:0x)?([0-9A-Fa-f]{8,16})")
-_NOWHERE = re.compile(r"unknown$|StackHash_\w{1,8}$|^$", re.IGNORECASE)
+_VERSION = regex(r"(?<![\d.])(\d{1,6}\.\d{1,6}\.\d{1,6}\.\d{1,6})\s*(?=\n|$)")
+_VERSION_ANYWHERE = regex(r"\d\.\d{1,6}\.\d{1,6}\.\d")
+_COMMA = regex(r"[,\uff0c\u3001]")
+_COLON = regex(r"[:\uff1a]")
+_HEX = regex(r"(?<![\w.\\-])(?:0x){1,2}([0-9A-Fa-f]{1,16})(?![\w-])")
+_PROGRAM = regex(r"([\w.+-]{1,80}\.(?:exe|dll|pyd|ocx|drv|sys|so))$", re.IGNORECASE)
+_PATH = regex(r"[A-Za-z]:\\[^\n<>|\"*?]{1,400}")
+_EVENT = regex(r"(?:[:\uff1a=>]|^)\s*(APPCRASH|BEX64|BEX)(?:\s|<|$)")
+_NUMBERED = regex(r"^\W{0,20}P(\d{1,2})[:\uff1a]\s*(.{0,400})")
+_SIGNATURE = regex(r"Sig\[(\d{1,2})\]\.Value=(.{0,400})")
+_NAMED = regex(r'<Data Name="(\w{1,40})">([^<]{0,400})')
+_UNNAMED = regex(r"<Data>([^<]{0,400})</Data>")
+_PLAIN_HEX = regex(r"(?:0x)?([0-9A-Fa-f]{1,16})$")
+_MANAGED = regex(r"exception code ([0-9A-Fa-f]{8}), exception address (?:0x)?([0-9A-Fa-f]{8,16})")
+_NOWHERE = regex(r"unknown$|StackHash_\w{1,8}$|^$", re.IGNORECASE)
 _XML = ("AppName", "AppVersion", "", "ModuleName", "ModuleVersion", "", "ExceptionCode", "FaultingOffset", "ProcessId")
 
 _ABORT_OF_UCRT = {
@@ -165,8 +166,7 @@ def _entries(text: str) -> list[tuple[str, str, int, int]]:
 
 def _name(part: str) -> str:
     """``python.exe`` behind its label; French has no colon there."""
-    line = part.rsplit("\n", 1)[-1]
-    pieces = _COLON.split(line)
+    pieces = part.rsplit("\n", 1)[-1].replace("\uff1a", ":").split(":")
     text = pieces[-1].strip().strip("`'\"*|")
     if len(pieces) == 1:
         match = _PROGRAM.search(text)

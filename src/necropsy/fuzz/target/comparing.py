@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any, Dict, List, Optional, Tuple
 
-from necropsy.fuzz.target import guarding
+from necropsy.fuzz.target import gradients, guarding
 
 FILLS = (1, 127)
 """As floats, these bytes are a tiny number and a huge one."""
@@ -45,6 +45,7 @@ def compare(
         "by_fill": differs and not varies and fills[0] is not None,
         "modified": sorted(set(modified)),
         "shapes": _other_shapes(function, arguments, names, first[0]),
+        "gradient": _gradient(function, arguments, names, first[0]),
         "shown": [_shown(_other(first[0], results)), _shown(first[0])],
     }
     return json.dumps(found)
@@ -66,6 +67,17 @@ def _other_shapes(function: str, arguments: str, names: Dict[str, Any], result: 
         return []
     wrong = (at for at, one in enumerate(inferred) if not one.is_compatible_with(real[at]))
     return next(([str(inferred[at]), str(list(real[at]))] for at in wrong), [])
+
+
+def _gradient(function: str, arguments: str, names: Dict[str, Any], result: Any) -> List[str]:
+    """See ``gradients.wrong_gradient``; of a call that was accepted, where TensorFlow was loaded.
+
+    TensorFlow tests the gradients of its own ops, and some of them are meant to differ: those of quantization.
+    """
+    tf, np = names.get("tf"), names.get("np")
+    if tf is None or np is None or isinstance(result, str) or names.get("ops") is tf.raw_ops:
+        return []
+    return gradients.wrong_gradient(tf, np, eval(function, names), eval("dict(%s)" % arguments, names))
 
 
 def _flat(value: Any) -> List[Any]:

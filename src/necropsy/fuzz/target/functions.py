@@ -11,7 +11,7 @@ import sys
 from typing import Any, Dict, Optional, Tuple
 
 from necropsy.fuzz.target import guarding
-from necropsy.fuzz.target.loading import RefusedError, last_line, namespace
+from necropsy.fuzz.target.loading import RefusedError, is_mapped, last_line, namespace
 from necropsy.fuzz.target.strategies import drawn, kind_of, without_given
 
 _KINDS = (
@@ -26,6 +26,9 @@ _KINDS = (
     ("int", re.compile(r"\bint\b")),
     ("float", re.compile(r"\bfloat\b")),
 )
+_ARRAYS = frozenset({"ndarray", "tensorflow", "torch"})
+
+VARIABLE = "NECROPSY_FUZZ_LIBRARY"
 
 
 def loaded(target: Dict[str, Any]) -> Tuple[Dict[str, Any], Dict[str, Any]]:
@@ -54,6 +57,8 @@ def loaded(target: Dict[str, Any]) -> Tuple[Dict[str, Any], Dict[str, Any]]:
     has_given = bool(strategies)
     if not has_given:
         strategies = without_given(found.get("test_" + name))[1]
+    if target.get("sanitized") is not None and not is_mapped(target["sanitized"]):
+        raise RefusedError("library", "it does not load the library that %s names while it is imported" % VARIABLE)
     parameters = _parameters(function)
     wanted = {one["name"]: strategies[one["name"]] for one in parameters or () if one["name"] in strategies}
     calls, undrawn = [], None
@@ -69,9 +74,10 @@ def loaded(target: Dict[str, Any]) -> Tuple[Dict[str, Any], Dict[str, Any]]:
         if any(one["kind"] == kind for one in parameters or ()):
             names[short] = _imported(kind)
     names["__refusals__"] = (Exception,)
-    if names["np"] is not None and guarding.is_loaded():
+    takes_arrays = any(one["kind"] in _ARRAYS for one in parameters or ())
+    if names["np"] is not None and guarding.is_loaded() and takes_arrays:
         names["__warm__"] = lambda: names.update(__held__=_empty_cache(names["np"]))
-    offered = {"name": name, "parameters": parameters, "numpy": names["np"] is not None}
+    offered = {"name": name, "parameters": parameters, "numpy": names["np"] is not None, "arrays": takes_arrays}
     return {"function": {**offered, "drawn": calls, "undrawn": undrawn, "has_given": has_given}}, names
 
 

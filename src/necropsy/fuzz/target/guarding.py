@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
 from typing import Any, ContextManager, Dict, Optional
 
 _VERSION = 1
@@ -34,6 +35,8 @@ def is_loaded() -> bool:
 
 
 def _state() -> Optional[_State]:
+    if os.name == "nt":
+        return None
     try:
         state = _State.in_dll(ctypes.CDLL(None), "necropsy_guard")
     except ValueError:
@@ -52,6 +55,8 @@ class Guard:
         self.inputs: ContextManager[None] = contextlib.nullcontext()
         self.call: ContextManager[None] = contextlib.nullcontext()
         state = _state()
+        self.is_used = wanted is not None and state is not None
+        """Calls are guarded."""
         if wanted is not None and state is not None:
             state.begin = bool(wanted["begin"])
             state.fill = wanted.get("fill", -1)

@@ -28,6 +28,12 @@ def last_line(error: Exception) -> str:
     return text[:_WORDS]
 
 
+def is_mapped(path: str) -> bool:
+    """Whether this process has loaded the library."""
+    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as file:
+        return any(line.rstrip("\n").endswith(path) for line in file)
+
+
 def namespace(**names: Any) -> dict[str, Any]:
     """The names that calls are made of."""
     return {"__builtins__": builtins, **names}

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import fnmatch
+import inspect
 import json
 from typing import Any
 
 from necropsy.fuzz.target.loading import RefusedError, last_line, namespace
+from necropsy.fuzz.target.shapes import Shapes, Unknown
+
+_SMALL = 1024
+"""Bytes below which NumPy keeps the memory of freed arrays for new ones."""
 
 
 def loaded(target: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -45,14 +50,38 @@ def loaded(target: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         described = json_format.MessageToDict(definition)
         registered = kernels.get_registered_kernels_for_op(name).kernel
         described["kernels"] = [json_format.MessageToDict(one) for one in registered if one.device_type == "CPU"]
+        described["removed"] = 0 < definition.deprecation.version <= tf.version.GRAPH_DEF_VERSION
+        rename(described, getattr(module, name))
         offered.append(json.loads(json.dumps(described)))
     if not offered:
         raise RefusedError("op", "it registers no op" if path else "TensorFlow has no such op: %s" % target["pattern"])
-    found = namespace(np=np, tf=tf, ops=module)
+    found = namespace(np=np, tf=tf, ops=module, shapes=Shapes(tf, module), unknown=Unknown)
     found["__refusals__"] = (tf.errors.OpError,)
     found["__use_one_thread__"] = lambda: _use_one_thread(tf)
     found["__warm__"] = lambda: _warm(np, tf)
+    found["__separate__"] = lambda given: {name: _separate(tf, one) for name, one in given.items()}
     return {"ops": offered, "version": tf.__version__}, found
+
+
+def rename(described: dict[str, Any], function: Any) -> None:
+    """Give the inputs and attributes of an op the names that its Python function has for them.
+
+    They differ for some ops: TensorFlow's ``Mean`` takes ``axis`` for ``reduction_indices``, and a name that is a word
+    of Python's gets an underscore.
+    """
+    try:
+        parameters = [one for one in inspect.signature(function).parameters if one != "name"]
+    except (TypeError, ValueError):
+        return
+    inputs, attributes = described.get("inputArg", []), described.get("attr", [])
+    implied = {one.get(key) for one in inputs for key in ("typeAttr", "numberAttr", "typeListAttr")}
+    given = [one for one in (*inputs, *attributes) if one["name"] not in implied]
+    known = {one["name"] for one in given}
+    other = [one for one in given if one["name"] not in parameters]
+    free = [one for one in parameters if one not in known]
+    if len(other) == len(free):
+        for at, one in enumerate(other):
+            one["name"] = free[at]
 
 
 def _use_one_thread(tf: Any) -> None:
@@ -66,3 +95,15 @@ def _warm(np: Any, tf: Any) -> None:
     for dtype in (np.float32, np.int32, np.int64):
         tf.identity(tf.constant(np.ones((3,), dtype)))
     tf.constant(b"a")
+
+
+def _separate(tf: Any, one: Any) -> Any:
+    """The same input in memory of TensorFlow's own, which can be guarded.
+
+    A tensor that is made of an array shares the array's memory if that happens to be aligned, and NumPy may have taken
+    it before the guard was armed.
+    """
+    if isinstance(one, list):
+        return [_separate(tf, each) for each in one]
+    is_small = isinstance(one, tf.Tensor) and (one.dtype.is_bool or one.dtype.is_floating or one.dtype.is_integer)
+    return tf.raw_ops.DeepCopy(x=one) if is_small and one.shape.num_elements() * one.dtype.size < _SMALL else one

@@ -3,8 +3,8 @@
 OPTIONS is a JSON object: ``target``, ``descriptors`` (see ``worker``), and ``parent``, the process that it ends with.
 It answers on stdout, a JSON object a line: first what the target offers, or why it cannot be loaded (``refused``).
 stdin has a request a line, ``{"data": 4294967296, "one_thread": false}``, for the next worker. The answer is its
-``pid``, and at its end another line that says how it ended. Nothing of TensorFlow's runtime may start here: a fork
-would lose its threads.
+``pid`` and whether it is ``traced``, and at its end another line that says how it ended. Nothing of TensorFlow's
+runtime may start here: a fork would lose its threads.
 """
 
 from __future__ import annotations
@@ -35,6 +35,9 @@ def main(options: dict[str, Any]) -> int:
     except loading.RefusedError as error:
         say(out, {"refused": str(error), "what": error.what})
         return 0
+    sanitized = options["target"].get("sanitized")
+    if sanitized is not None:
+        names["__sanitized__"] = sanitized
     say(out, {"offered": offered, "python": sys.version.split()[0], "guard": guarding.is_loaded()})
     for line in sys.stdin:
         limits = json.loads(line)
@@ -49,9 +52,9 @@ def main(options: dict[str, Any]) -> int:
             os._exit(0)
         os.close(reading)
         traced = wait.trace(child)
-        say(out, {"pid": child})
+        say(out, {"pid": child, "traced": traced})
         os.close(writing)
-        say(out, wait.ended(child, is_traced=traced, wanted=options["target"].get("library")))
+        say(out, wait.ended(child, is_traced=traced, wanted=options["target"].get("library") or sanitized))
     return 0
 
 

@@ -10,18 +10,22 @@ stderr).
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import json
 import mmap
 import os
 import re
-import resource
 import signal
 import struct
+import sys
 import time
 from typing import Any
 
-from necropsy.fuzz.target import comparing, guarding
+from necropsy.fuzz.target import caught_crashes, comparing, guarding
+
+if sys.platform != "win32":
+    import resource
 
 HEAD = struct.Struct("=qd")
 """The number of the call in progress, and when it began (time.monotonic); -1 between batches."""
@@ -30,6 +34,10 @@ RECORD = struct.Struct("=B7x8s8sd16x")
 FIRST = 64
 MOST = 200
 """Calls of a batch."""
+COMPARED = FIRST + MOST * RECORD.size
+"""Where the table of constants begins that a sanitized build compares with: how many, and then each."""
+SHARED = COMPARED + 256 * 8
+"""Bytes of the shared memory."""
 ACCEPTED, REFUSED, MISUSED = 1, 2, 3
 """Calls that gave a result; raised an error; or never reached the target, because the arguments do not fit it."""
 _NUMBER = re.compile(r"0x[0-9a-fA-F]+|\d+")
@@ -48,36 +56,51 @@ def work(descriptors: dict[str, int], limits: dict[str, Any], names: dict[str, A
     warm = names.pop("__warm__", None)
     if warm is not None:
         warm()
-    shared = mmap.mmap(descriptors["results"], FIRST + MOST * RECORD.size)
+    shared = mmap.mmap(descriptors["results"], SHARED)
+    sanitized = names.pop("__sanitized__", None)
+    if sanitized is not None:
+        table = ctypes.c_uint64.from_buffer(shared, COMPARED)
+        ctypes.CDLL(sanitized).necropsy_comparisons_use(ctypes.byref(table))
     refusals: tuple[Any, ...] = names.pop("__refusals__")
     stack = resource.getrlimit(resource.RLIMIT_STACK)
     seen: set[bytes] = set()
     while os.read(descriptors["wake"], 1):
         size = os.fstat(descriptors["batch"]).st_size
         batch = json.loads(os.pread(descriptors["batch"], size, 0))
-        calls: list[list[str]] = batch["calls"]
-        guard = guarding.Guard(batch["guard"])
         limit(resource.RLIMIT_STACK, batch["stack"] or stack[0])
-        for at, (function, arguments) in enumerate(calls):
-            began = time.monotonic()
-            HEAD.pack_into(shared, 0, at, began)
-            if batch["compare"]:
-                status, text, digest = compared(function, arguments, names, refusals, batch["guard"])
-            else:
-                status, text, digest = call(function, arguments, names, refusals, guard)
-            alike = text if batch["compare"] else _NUMBER.sub("N", text)
-            said = hashlib.blake2b(alike.encode("utf-8", "replace"), digest_size=8).digest()
-            if text and said not in seen:
-                seen.add(said)
-                line = json.dumps({"digest": said.hex(), "text": text}) + "\n"
-                os.write(descriptors["messages"], line.encode())
-            RECORD.pack_into(
-                shared,
-                FIRST + at * RECORD.size,
-                *(status, said if text else _NOTHING, digest, time.monotonic() - began),
-            )
-        HEAD.pack_into(shared, 0, -1, 0.0)
+        make_calls(batch, shared, names, refusals, descriptors["messages"], seen)
         os.write(descriptors["done"], b".")
+
+
+def make_calls(  # noqa: PLR0917 - two places call it
+    batch: dict[str, Any],
+    shared: mmap.mmap,
+    names: dict[str, Any],
+    refusals: tuple[Any, ...],
+    messages: int,
+    seen: set[bytes],
+) -> None:
+    """Make the calls of a batch, one after the other; ``seen``: the digests of messages that were written before."""
+    guard = guarding.Guard(batch["guard"])
+    for at, (function, arguments) in enumerate(batch["calls"]):
+        began = time.monotonic()
+        HEAD.pack_into(shared, 0, at, began)
+        if batch["compare"]:
+            status, text, digest = compared(function, arguments, names, refusals, batch["guard"])
+        else:
+            status, text, digest = call(function, arguments, names, refusals, guard)
+        alike = text if batch["compare"] else _NUMBER.sub("N", text)
+        said = hashlib.blake2b(alike.encode("utf-8", "replace"), digest_size=8).digest()
+        if text and said not in seen:
+            seen.add(said)
+            line = json.dumps({"digest": said.hex(), "text": text}) + "\n"
+            os.write(messages, line.encode())
+        RECORD.pack_into(
+            shared,
+            FIRST + at * RECORD.size,
+            *(status, said if text else _NOTHING, digest, time.monotonic() - began),
+        )
+    HEAD.pack_into(shared, 0, -1, 0.0)
 
 
 def call(
@@ -87,6 +110,8 @@ def call(
     try:
         with guard.inputs:
             given = eval("dict(%s)" % arguments, names)
+            if guard.is_used and "__separate__" in names:
+                given = names["__separate__"](given)
     except Exception as error:  # noqa: BLE001 - a value that cannot be made is no call
         return MISUSED, message(error), _NOTHING
     try:
@@ -94,6 +119,7 @@ def call(
             result = eval(function, names)(**given)
         return ACCEPTED, "", digest_of(result)
     except refusals as error:
+        caught_crashes.die_of(error)
         return REFUSED, message(error), _NOTHING
     except Exception as error:  # noqa: BLE001 - whatever it is, Python has seen it
         return MISUSED, message(error), _NOTHING

@@ -6,10 +6,14 @@ A call, a jump or a return went to an address that holds no code: null (a functi
 that is not mapped, or data. Possible reasons are a garbage function pointer or virtual table, a freed object, or an
 unloaded library. The return address on the stack may also have been overwritten.
 
+On AArch64 the processor may find it before the jump. A signed pointer that was overwritten fails its check (pointer
+authentication), and an indirect branch into a guarded page has to lead to a landing pad (branch target identification).
+
 How to be sure
 --------------
 The program counter itself is the fault address: the processor could not even fetch an instruction there. The caller
-is the next frame. If the address belonged to a library that was unloaded by ``dlclose``, the evidence names it: the
+is the next frame. On AArch64 a failed check leaves 0x0020 or 0x0040 in the upper 16 bits of the address, or ends in
+SIGILL, as a missing landing pad does. If the address belonged to a library that was unloaded by ``dlclose``, the evidence names it: the
 dynamic loader's record of it is often still in freed memory.
 
 How to fix it now
@@ -54,6 +58,7 @@ from necropsy.predicates import (
 )
 from necropsy.rule import Finding, Rule, Tried
 from necropsy.rules import cpp_runtimes
+from necropsy.rules.aarch64 import no_landing_pad, refused_signature
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.experiment_proposals import of_pointer
 from necropsy.rules.former import evidence_of_former, fixes_of, former_of, trials_of_former
@@ -65,7 +70,7 @@ from necropsy.rules.wording import sentence, who
 
 
 def _match(crash: Crash) -> Finding | None:
-    if (remains := _no_instruction(crash)) is not None:
+    if (remains := _no_instruction(crash) or _refused(crash)) is not None:
         return remains
     if not real_fault(crash) or stack_exhausted(crash) or cpp_runtimes.mixed(crash) is not None:
         return None
@@ -107,6 +112,10 @@ def _match(crash: Crash) -> Finding | None:
         # A small dump of Windows does not say whether something lies there: data, or nothing at all.
         what = f"jumped to {target}, where there is no {'code' if nothing_known(crash) else 'memory'}"
         title = "The program jumped to an address without code"
+    signature = refused_signature(crash, target)
+    if signature:
+        what = f"returned or jumped to {target}: the signature of the pointer was wrong, so it had been overwritten"
+        title = "A signed return address or function pointer was overwritten"
     seen = f"program counter {target}"
     if mapping is not None:
         seen += f", in a mapping with permissions {mapping.permissions}"
@@ -115,6 +124,7 @@ def _match(crash: Crash) -> Finding | None:
             *died_by(crash, "SIGSEGV", "SIGBUS"),
             Evidence(claim="the program counter points to no code", seen=seen, where=place_of(crash)),
             *evidence_of(crash, half),
+            *signature,
             *evidence_of_former(crash),
             *(quote(one, "what had been loaded there") for one in gone[-1:]),
             *python_line(crash),
@@ -174,6 +184,38 @@ def _no_instruction(crash: Crash) -> Finding | None:
             ),
         ),
         title="The program jumped to code that was freed",
+    )
+
+
+def _refused(crash: Crash) -> Finding | None:
+    """SIGILL of AArch64 at an instruction that is known: the branch to it, or the pointer, was refused."""
+    if crash.fault is None or crash.fault.signal != "SIGILL" or not real_fault(crash):
+        return None
+    pad, signature = no_landing_pad(crash), refused_signature(crash, None)
+    if not pad and not signature:
+        return None
+    culprit = culprit_of(crash)
+    name = who(culprit)
+    told = (
+        f"{sentence(name)} was led to {crash.fault.address}, where no function or label for indirect branches begins."
+        if pad
+        else f"{sentence(name)} used a return address or a function pointer whose signature was wrong: it had been overwritten."
+    )
+    return Finding(
+        evidence=(*died_by(crash, "SIGILL"), *instruction_at_fault(crash), *pad, *signature, *python_line(crash)),
+        summary=told,
+        confidence="certain",
+        culprit=culprit,
+        fixes=(
+            Fix(text="Check the function pointer that was called, and what may have overwritten it.")
+            if pad
+            else Fix(
+                text=f"Check every index and length used with the local arrays of {name}: one of them ran over the return address."
+            ),
+        ),
+        title="A branch led to a place that is not a branch target"
+        if pad
+        else "A signed return address or function pointer was overwritten",
     )
 
 

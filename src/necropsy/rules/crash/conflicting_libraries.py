@@ -44,8 +44,7 @@ Sources
 
 from __future__ import annotations
 
-import re
-
+from necropsy.lazy_re import regex
 from necropsy.model import Crash, Evidence, Fix
 from necropsy.predicates import died_by, frames_of, messages, quote, real_fault, stack_exhausted
 from necropsy.rule import Finding, Found, Rule, Tried
@@ -54,7 +53,7 @@ from necropsy.rules.aborts import may_have_aborted
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.experiment_proposals import of_library_path
 
-_ONE_ONLY = re.compile(
+_ONE_ONLY = regex(
     r"(?P<name>libstdc\+\+|libcudart|libcudnn|libcublas|libcublasLt|libnccl|libprotobuf|libpython3\.\d+|libtensorflow_framework|"
     r"libtensorflow_cc|libtorch_cpu|libc10|libjemalloc|libtcmalloc\w*|libarrow|libtbb|libhdf5|libcrypto|libssl)"
     r"(?:-[0-9a-f]{8})?\.so"

@@ -41,6 +41,7 @@ from __future__ import annotations
 
 import re
 
+from necropsy.lazy_re import regex
 from necropsy.model import Confidence, Crash, Fix, Message
 from necropsy.predicates import died_by, messages, quote
 from necropsy.rule import Finding, Rule, Tried
@@ -53,7 +54,7 @@ from necropsy.rules.python import exit_evidence, last_traceback
 from necropsy.rules.windows_loader import delayed
 
 _OWN = "cuda-library-missing"
-_OF_CUDA = re.compile(
+_OF_CUDA = regex(
     r"(?:.*[/\\\\])?(?:lib)?(?:cuda|cudart|cublas|cublasLt|cudnn|cufft|cufile|cupti|curand|cusolver|cusparse|nccl|nvcuda|nvinfer|"
     r"nvidia-ml|nvJitLink|nvrtc|nvToolsExt|onnxruntime_providers_(?:cuda|tensorrt)|zlibwapi)(?![a-z])[\w.-]*",
     re.IGNORECASE,

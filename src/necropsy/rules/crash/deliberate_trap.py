@@ -2,7 +2,8 @@
 
 What happened
 -------------
-The processor met an instruction whose only purpose is to stop the program: ``ud2`` (SIGILL) or ``int3`` (SIGTRAP).
+The processor met an instruction whose only purpose is to stop the program: ``ud2`` (SIGILL) or ``int3`` (SIGTRAP);
+on AArch64 ``brk`` (SIGTRAP) or ``udf`` (SIGILL).
 The compiler puts one where execution must never arrive: after ``__builtin_trap()`` and ``__builtin_unreachable()``,
 or at the end of a function that should return a value and does not. Checks of ``-fsanitize=undefined
 -fsanitize-trap`` and of hardened containers (libc++) use it too. Chromium-derived code and some assertions use it
@@ -11,7 +12,8 @@ instead of ``abort()``.
 How to be sure
 --------------
 The instruction at the program counter is ``ud2``, ``ud1`` or ``int3``. Every processor knows these; so the processor
-is not too old.
+is not too old. On AArch64 the number in ``brk`` says which trap it is: 0x3e8 is gcc's ``__builtin_trap()``, 0x1 clang's,
+and 0x55NN is a check of ``-fsanitize=undefined``, whose kind the summary names.
 
 How to fix it now
 -----------------
@@ -31,6 +33,7 @@ Sources
 -------
 - https://gcc.gnu.org/onlinedocs/gcc/Other-Builtins.html (__builtin_trap)
 - https://clang.llvm.org/docs/UndefinedBehaviorSanitizer.html (-fsanitize-trap)
+- https://developer.arm.com/documentation/ddi0602/latest/Base-Instructions/BRK--Breakpoint-instruction-
 """
 
 from __future__ import annotations
@@ -38,6 +41,7 @@ from __future__ import annotations
 from necropsy.model import Crash, Fix
 from necropsy.predicates import calls, died_by, instruction_at_fault, on_windows, sent_by_another
 from necropsy.rule import Finding, Rule, Tried
+from necropsy.rules.aarch64 import trap_means
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.exit_causes import causes_of
 from necropsy.rules.jit import MNEMONICS, generated_code, is_trap
@@ -61,6 +65,9 @@ def _match(crash: Crash) -> Finding | None:
     stop = "`int3`" if of_x86 else "a breakpoint"
     what = f"`{instruction.mnemonic}`" if seen and instruction else (stop if breakpoint_hit else "a trap")
     summary = f"{sentence(name)} reached {what}, an instruction that marks a place where execution must never arrive."
+    meaning = trap_means(crash)
+    if meaning is not None and instruction is not None:
+        summary = f"{sentence(name)} stopped the program at `{instruction.text}`: {meaning}."
     if raised:
         summary = f"{sentence(name)} stopped the program itself by raising SIGTRAP."
     words = of_process(crash) if seen or breakpoint_hit else None

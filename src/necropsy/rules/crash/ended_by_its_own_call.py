@@ -32,26 +32,25 @@ Sources
 
 from __future__ import annotations
 
-import re
-
 from necropsy.frame_filter import is_interpreter, noise_of_module
+from necropsy.lazy_re import regex
 from necropsy.model import Crash, Evidence, Fix, Frame
 from necropsy.predicates import bare_name, died_by, frames_of, sent_by_another, signal_of
 from necropsy.rule import Finding, Rule, Tried
 from necropsy.rules.culprit import culprit_of, python_line, python_place, spell
 
 _CALLS = (
-    ("os.abort()", re.compile(r"os_abort(?:_impl)?")),
-    ("signal.raise_signal()", re.compile(r"signal_raise_signal(?:_impl)?")),
-    ("os.kill() with its own process id", re.compile(r"os_kill(?:_impl)?")),
-    ("os.killpg() with its own process group", re.compile(r"os_killpg(?:_impl)?")),
-    ("signal.pthread_kill()", re.compile(r"signal_pthread_kill(?:_impl)?")),
-    ("faulthandler._read_null()", re.compile(r"faulthandler_read_null(?:_impl)?")),
-    ("faulthandler._sigsegv()", re.compile(r"faulthandler_(?:raise_)?sigsegv(?:_impl)?")),
-    ("faulthandler._sigabrt()", re.compile(r"faulthandler_sigabrt(?:_py|_impl)*")),
-    ("faulthandler._sigfpe()", re.compile(r"faulthandler_(?:raise_)?sigfpe(?:_impl)?")),
-    ("faulthandler._stack_overflow()", re.compile(r"faulthandler_stack_overflow(?:_impl)?")),
-    ("faulthandler._fatal_error_c_thread()", re.compile(r"faulthandler_fatal_error_(?:c_thread|thread)(?:_impl)?")),
+    ("os.abort()", regex(r"os_abort(?:_impl)?")),
+    ("signal.raise_signal()", regex(r"signal_raise_signal(?:_impl)?")),
+    ("os.kill() with its own process id", regex(r"os_kill(?:_impl)?")),
+    ("os.killpg() with its own process group", regex(r"os_killpg(?:_impl)?")),
+    ("signal.pthread_kill()", regex(r"signal_pthread_kill(?:_impl)?")),
+    ("faulthandler._read_null()", regex(r"faulthandler_read_null(?:_impl)?")),
+    ("faulthandler._sigsegv()", regex(r"faulthandler_(?:raise_)?sigsegv(?:_impl)?")),
+    ("faulthandler._sigabrt()", regex(r"faulthandler_sigabrt(?:_py|_impl)*")),
+    ("faulthandler._sigfpe()", regex(r"faulthandler_(?:raise_)?sigfpe(?:_impl)?")),
+    ("faulthandler._stack_overflow()", regex(r"faulthandler_stack_overflow(?:_impl)?")),
+    ("faulthandler._fatal_error_c_thread()", regex(r"faulthandler_fatal_error_(?:c_thread|thread)(?:_impl)?")),
 )
 """How Python spells the call, and the C functions behind it (Modules/posixmodule.c, signalmodule.c, faulthandler.c)."""
 _NEAR = 12
@@ -72,12 +71,12 @@ def _call(crash: Crash) -> tuple[str, Frame] | None:
 
 
 _SPELLED = (
-    ("os.abort()", re.compile(r"\babort\(\)")),
-    ("signal.raise_signal()", re.compile(r"\braise_signal\(")),
-    ("os.kill() with its own process id", re.compile(r"\bkill\(\s*(?:os\.)?getpid\(\)")),
-    ("os.killpg() with its own process group", re.compile(r"\bkillpg\(\s*(?:os\.)?getpg")),
-    ("faulthandler._sigsegv()", re.compile(r"\bfaulthandler\._sigsegv\(")),
-    ("faulthandler._sigabrt()", re.compile(r"\bfaulthandler\._sigabrt\(")),
+    ("os.abort()", regex(r"\babort\(\)")),
+    ("signal.raise_signal()", regex(r"\braise_signal\(")),
+    ("os.kill() with its own process id", regex(r"\bkill\(\s*(?:os\.)?getpid\(\)")),
+    ("os.killpg() with its own process group", regex(r"\bkillpg\(\s*(?:os\.)?getpg")),
+    ("faulthandler._sigsegv()", regex(r"\bfaulthandler\._sigsegv\(")),
+    ("faulthandler._sigabrt()", regex(r"\bfaulthandler\._sigabrt\(")),
 )
 """The same calls in a line of Python."""
 

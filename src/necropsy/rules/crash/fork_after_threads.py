@@ -35,9 +35,8 @@ Sources
 
 from __future__ import annotations
 
-import re
-
 from necropsy.frame_filter import file_name
+from necropsy.lazy_re import regex
 from necropsy.model import Crash, Culprit, Evidence, Fix, Thread
 from necropsy.predicates import bare_name, died_by, frames_of, messages, name_of, quote, real_fault, signal_of
 from necropsy.rule import Finding, Found, Rule, Tried
@@ -46,16 +45,14 @@ from necropsy.rules.log_rules import teller, told_of_the_end
 from necropsy.rules.python import exit_evidence
 from necropsy.rules.wording import sentence
 
-_FRAGILE_MODULE = re.compile(
+_FRAGILE_MODULE = regex(
     r"(?:.*/)?(?:libcuda|libcudart|libnccl|libnvidia-|cygrpc|libgrpc|libgomp|libiomp5|libomp|libdispatch)[\w.-]*"
 )
-_FRAGILE_FUNCTION = re.compile(
+_FRAGILE_FUNCTION = regex(
     r"grpc(?:_core)?::.*|tsl::thread::.*|tensorflow::thread::.*|Eigen::ThreadPoolTempl.*|.*::ThreadPool(?:Interface)?::\w+|cu[A-Z]\w+|cuda[A-Z]\w+"
 )
-_LOCK = re.compile(
-    r"_?PyThread_acquire_lock\w*|_?_*pthread_(?:mutex|rwlock)_\w*lock\w*|__lll_lock_wait\w*|_PyMutex_Lock\w*"
-)
-_BARRIER = re.compile(r"gomp_(?:team_|simple_)?barrier_wait\w*|gomp_team_end|gomp_managed_barrier_wait\w*")
+_LOCK = regex(r"_?PyThread_acquire_lock\w*|_?_*pthread_(?:mutex|rwlock)_\w*lock\w*|__lll_lock_wait\w*|_PyMutex_Lock\w*")
+_BARRIER = regex(r"gomp_(?:team_|simple_)?barrier_wait\w*|gomp_team_end|gomp_managed_barrier_wait\w*")
 """GNU's OpenMP waits there for the other threads of its team. LLVM's begins anew after a fork."""
 FIRST = 16
 

@@ -45,7 +45,7 @@ from __future__ import annotations
 from necropsy.model import Confidence, Crash, Culprit, Evidence, Fix, Possibility
 from necropsy.predicates import died_by, frames_of, messages, on_windows, quote
 from necropsy.rule import Finding, Found, Rule, Tried
-from necropsy.rules import cpp_runtimes
+from necropsy.rules import cpp_runtimes, musl
 from necropsy.rules.aborts import aborted, may_have_aborted
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.exit_causes import of_status
@@ -112,6 +112,19 @@ def _match(crash: Crash) -> Finding | None:
             culprit=_where(crash),
             fixes=ON_WINDOWS,
             possible=of_status(0xC0000374) if not frames_of(crash) else (),
+        )
+    if trapped := musl.trapped_in_malloc(crash):
+        return Finding(
+            evidence=(*trapped, *_noticed(crash), *python_line(crash)),
+            summary="The heap is corrupt, or a block was freed twice: musl's malloc found its bookkeeping destroyed; the place where it died only noticed it.",
+            confidence="certain" if musl.is_of_malloc(crash) else "likely",
+            culprit=_where(crash),
+            fixes=(
+                Fix(
+                    text="AddressSanitizer, which does not run with musl, names the guilty write: build the program once for glibc, with it.",
+                    command="g++ -g -O1 -fsanitize=address -fno-omit-frame-pointer ...",
+                ),
+            ),
         )
     return _without_words(crash)
 

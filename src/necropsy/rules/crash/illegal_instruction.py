@@ -41,6 +41,8 @@ from __future__ import annotations
 from necropsy.model import Crash, Evidence, Fix
 from necropsy.predicates import died_by, instruction_at_fault, messages, on_windows, quote, real_fault
 from necropsy.rule import Finding, Found, Rule, Tried
+from necropsy.rules import musl
+from necropsy.rules.aarch64 import no_landing_pad, refused_signature
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.exit_causes import causes_of
 from necropsy.rules.experiment_proposals import of_instruction
@@ -56,7 +58,7 @@ def _match(crash: Crash) -> Finding | None:
         return forbidden
     if (not died and not said) or (crash.fault is not None and (not real_fault(crash) or not died) and not said):
         return None
-    if is_trap(crash):
+    if is_trap(crash) or no_landing_pad(crash) or refused_signature(crash, None):
         return None
     instruction = crash.instruction
     words = tuple(quote(message, "the library says what it needs") for message in said[-1:])
@@ -142,6 +144,8 @@ def _privileged(crash: Crash) -> Finding | None:
             crash, f"`{instruction.mnemonic}`, an instruction" if instruction and known else "an instruction"
         )
     if fault is None or fault.signal != "SIGSEGV" or fault.code != "SI_KERNEL" or instruction is None:
+        return None
+    if musl.trapped_in_malloc(crash):
         return None
     return (
         _forbidden(crash, f"`{instruction.mnemonic}`, an instruction") if instruction.mnemonic in _PRIVILEGED else None

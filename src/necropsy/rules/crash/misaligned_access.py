@@ -4,12 +4,13 @@ What happened
 -------------
 Some vector instructions (``movaps``, ``movdqa`` and their AVX forms) demand an address that is a multiple of their
 width: 16, 32 or 64 bytes. The program used one on data that is not aligned, and the processor refused. Linux reports
-it as SIGSEGV without an address, other processors as SIGBUS.
+it as SIGSEGV without an address, other processors as SIGBUS. On AArch64 it is the atomic and ordered accesses
+(``ldadd``, ``ldxr``, ``ldar``, ``cas``) that demand the alignment of their type; plain loads and vectors do not.
 
 How to be sure
 --------------
 The kernel reports no address (SI_KERNEL), the address computed from the registers is an ordinary, mapped one, and it
-is not a multiple of the width of the instruction's operand.
+is not a multiple of the width of the instruction's operand. AArch64 reports the address, with BUS_ADRALN.
 
 How to fix it now
 -----------------
@@ -43,6 +44,7 @@ from necropsy.predicates import (
     faulting_operand,
     instruction_at_fault,
     is_canonical,
+    on_aarch64,
     real_fault,
     stack_exhausted,
 )
@@ -51,6 +53,9 @@ from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.wording import sentence, who
 
 _ALIGNED = re.compile(r"v?mov(?:aps|apd|dqa(?:32|64)?|ntdqa?|ntps|ntpd)$")
+
+_ATOMIC = re.compile(r"(?:ld|st)a?l?[ax]\w*|cas\w*|swp\w*|ld(?:add|clr|eor|set|[su]m(?:ax|in))\w*")
+"""AArch64's atomic and ordered accesses: they want the alignment of what they access, where plain ones take any."""
 
 
 def _match(crash: Crash) -> Finding | None:
@@ -62,11 +67,12 @@ def _match(crash: Crash) -> Finding | None:
         return _told(crash) if is_bus else None
     if not is_bus and not (fault.signal == "SIGSEGV" and (fault.code == "SI_KERNEL" or fault.address is None)):
         return None
-    if operand is None or operand.address is None or not is_canonical(operand.address):
+    if operand is None or operand.address is None or not is_canonical(operand.address, crash):
         return None
     size = operand.size or _width(instruction.text)
-    if size < 16 or not (rest := operand.address % size):
+    if (size < 16 and not (is_bus and on_aarch64(crash))) or not (rest := operand.address % size):
         return None
+    atomic = size < 16 or _ATOMIC.match(instruction.mnemonic or "") is not None
     strict = bool(instruction.mnemonic and _ALIGNED.match(instruction.mnemonic))
     culprit = culprit_of(crash)
     name = who(culprit)
@@ -86,7 +92,9 @@ def _match(crash: Crash) -> Finding | None:
         culprit=culprit,
         fixes=(
             Fix(
-                text=f"In {name}, use unaligned loads (Eigen::Unaligned, _mm_loadu_ps), or give the data the alignment."
+                text=f"In {name}, give the atomic variable the alignment of its type: do not pack its struct, nor cast a pointer to it."
+                if atomic and on_aarch64(crash)
+                else f"In {name}, use unaligned loads (Eigen::Unaligned, _mm_loadu_ps), or give the data the alignment."
             ),
         ),
     )

@@ -35,9 +35,8 @@ Sources
 
 from __future__ import annotations
 
-import re
-
 from necropsy.frame_filter import is_interpreter, outside_of_python
+from necropsy.lazy_re import regex
 from necropsy.model import CppException, Crash, Evidence, Fix, Frame, Proposal
 from necropsy.predicates import NEAR_NULL, bare_name, calls, died_by, faulted_at, frames_of, messages, quote
 from necropsy.rule import Finding, Found, Rule, Tried
@@ -48,11 +47,11 @@ from necropsy.rules.shutdown import after_python, of_ending
 from necropsy.rules.wording import sentence, short, who
 
 # Functions of CPython 3.8 to 3.14 that look at the thread's state before anything else.
-_ALWAYS = re.compile(
+_ALWAYS = regex(
     r"_?PyErr_\w+|_?PyThreadState_\w+|PyEval_(?:Save|Restore|Acquire|Release|Get)\w+|PyGILState_Release|_?Py_EnterRecursiveCall|tstate_\w+"
 )
 # Those that come to it sooner or later, and before that to their arguments: only on a thread that runs no Python.
-_LATER = re.compile(
+_LATER = regex(
     r"PyEval_\w+|_PyEval_\w+|_?PyObject_\w+|PyType_Generic\w+|PyImport_\w+|PyRun_\w+|_?PyMem_\w+|new_threadstate|"
     r"Py(?:List|Tuple|Dict|Long|Float|Unicode|Bytes)_\w+|_?Py(?:List|Tuple|Dict|Long|Float|Unicode|Bytes)_\w+|gc_\w+"
 )

@@ -56,6 +56,7 @@ from necropsy.frame_filter import file_name
 from necropsy.model import Crash, Culprit, Evidence, Fix, PythonPlace
 from necropsy.predicates import died_by, messages, signal_of
 from necropsy.rule import Finding, Rule, Tried
+from necropsy.rules import musl
 from necropsy.rules.culprit import culprit_of, python_line, python_place, recursive_function, spell
 from necropsy.rules.exit_causes import BAD_ACCESSES, of_status
 from necropsy.rules.stack_fixes import bigger_stack
@@ -78,7 +79,10 @@ def _match(crash: Crash) -> Finding | None:
         return None
     fold = overflow.fold if overflow.levels else None
     return Finding(
-        evidence=evidence(overflow) + depth_of(overflow) + python_line(crash, fold),
+        evidence=evidence(overflow)
+        + musl.default_stack(crash, overflow.size, main=overflow.main)
+        + depth_of(overflow)
+        + python_line(crash, fold),
         summary=_summary(overflow),
         confidence=overflow.rivals["recursion"],
         culprit=(culprit := culprit_of(crash, fold=fold)),

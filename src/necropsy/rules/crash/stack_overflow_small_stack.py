@@ -43,6 +43,7 @@ from __future__ import annotations
 
 from necropsy.model import Crash, Evidence
 from necropsy.rule import Finding, Rule, Tried
+from necropsy.rules import musl
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.exit_causes import BAD_ACCESSES
 from necropsy.rules.stack_fixes import bigger_stack
@@ -67,6 +68,7 @@ def _match(crash: Crash) -> Finding | None:
     return Finding(
         evidence=(
             *evidence(overflow),
+            *musl.default_stack(crash, overflow.size, main=overflow.main),
             *((fits,) if overflow.need else ()),
             *(biggest_frame(overflow) if _dominates(overflow) else depth_of(overflow)),
             *python_line(crash),
@@ -89,6 +91,8 @@ def _summary(overflow: Overflow, function: str | None) -> str:
         overflow.need > overflow.default or (overflow.size or overflow.stack.used or 0) >= overflow.default
     ):
         default = f"Linux gives {size(DEFAULT)}"
+    if musl.default_stack(overflow.crash, overflow.size, main=overflow.main):
+        default = f"musl gives its threads 128 KiB, glibc {size(DEFAULT)}"
     small = f"{sentence(overflow.where)} is small ({default})"
     if overflow.mechanism == "recursion":
         return f"{small}: if the recursion of {short(function)} is finite, a larger stack may be enough."

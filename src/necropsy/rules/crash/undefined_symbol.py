@@ -38,6 +38,7 @@ from __future__ import annotations
 
 import re
 
+from necropsy.lazy_re import regex
 from necropsy.model import Confidence, Crash, Fix, Message
 from necropsy.predicates import messages, quote
 from necropsy.rule import Finding, Rule, Tried
@@ -111,7 +112,7 @@ def _who(message: Message) -> str:
     return f"`{message.fields['importer']}`" if is_failed_load(message) else "A library"
 
 
-_CUDA = re.compile(r"lib(?:cu[a-z]+|nv[a-zA-Z]+|nccl)", re.IGNORECASE)
+_CUDA = regex(r"lib(?:cu[a-z]+|nv[a-zA-Z]+|nccl)", re.IGNORECASE)
 
 
 def _fixes(message: Message, symbol: str, library: str | None) -> tuple[Fix, ...]:

@@ -4,6 +4,7 @@
 // call: TakeVolume {"x": {"zeros": [10]}, "shape": [2147483647, 2147483647, 2147483647, 2147483647]} => error
 // call: TakeVolume {"x": {"zeros": [10]}, "shape": [-1]} => error
 // call: TakeVolume {"x": {"zeros": [0]}, "shape": [1]} => error
+// call: TakeVolume {"x": {"zeros": [0]}, "shape": []} => error
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/common_shape_fns.h"
@@ -29,6 +30,7 @@ class TakeVolumeOp : public OpKernel {
       OP_REQUIRES(context, shape(i) <= x.size() / volume, errors::InvalidArgument("x is smaller than the shape"));
       volume *= shape(i);
     }
+    OP_REQUIRES(context, volume <= x.size(), errors::InvalidArgument("x is empty"));
     float sum = 0;
     for (int64_t i = 0; i < volume; ++i) sum += x(i);
     Tensor* output = nullptr;

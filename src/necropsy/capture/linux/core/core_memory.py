@@ -6,7 +6,10 @@ import mmap
 import os
 import stat
 from bisect import bisect_right
+from collections.abc import Sequence
+from pathlib import Path
 
+from necropsy.capture.linux.inspect import link_map
 from necropsy.capture.linux.inspect.memory_map import MapEntry, MemoryMap
 from necropsy.capture.process.memory import PAGE, Memory, pieces
 from necropsy.errors import InputError
@@ -21,9 +24,18 @@ _NO_FILES = ("/proc/", "/sys/", "/dev/")
 class CoreMemory(Memory):
     """Reads a core. Nothing is made up: a page that neither core nor file holds is not there."""
 
-    def __init__(self, core: CoreDump, data: bytes | mmap.mmap, maps: MemoryMap, taken_at: float) -> None:
-        """``data``: the whole core. ``taken_at``: the time of the core file, in seconds since the epoch."""
+    def __init__(
+        self, core: CoreDump, data: bytes | mmap.mmap, maps: MemoryMap, taken_at: float, folders: Sequence[Path] = ()
+    ) -> None:
+        """``data``: the whole core. ``taken_at``: the time of the core file, in seconds since the epoch.
+
+        ``folders``: where files of another machine may be, under their names or with their whole paths.
+        """
+        self._folders = folders
+        self._places: dict[str, str] = {}
         self._core, self._data, self._maps, self._taken_at = core, data, maps, taken_at
+        self.processor = core.processor
+        self.page = link_map.page_size(core.auxv)
         self._lows = [one.low for one in core.loads]
         self._opened: dict[str, ElfFile | None] = {}
         self._mapped: dict[str, mmap.mmap] = {}
@@ -46,9 +58,11 @@ class CoreMemory(Memory):
             return b""
         return bytes(self._data[one.offset + start : one.offset + min(start + size, one.size)])
 
-    def is_replaced(self, first: MapEntry) -> bool:
-        """Whether the file whose beginning ``first`` maps is not to be had: gone, no file, or another one by now."""
-        return first.path is None or first.deleted or self._file(first.path, first) is None
+    def place_of(self, first: MapEntry) -> str | None:
+        """Where the file can be opened whose beginning ``first`` maps; None where it is gone, or another one by now."""
+        if first.path is None or first.deleted or self._file(first.path, first) is None:
+            return None
+        return self._places.get(first.path, first.path)
 
     def _from_file(self, address: int, size: int) -> bytes:
         one = self._maps.at(address)
@@ -59,7 +73,7 @@ class CoreMemory(Memory):
             return b""
         offset = one.offset + address - one.low
         # What the dynamic linker relocated is read-only by then, and is not what the file says.
-        if any(_is_relocated(segment, offset) for segment in elf.segments):
+        if any(_is_relocated(segment, offset, self.page) for segment in elf.segments):
             return b""
         size = min(size, one.high - address)
         return bytes(self._mapped[one.path][offset : offset + size])
@@ -79,8 +93,18 @@ class CoreMemory(Memory):
     def _open(self, path: str, first: MapEntry) -> ElfFile | None:
         if path.startswith(_NO_FILES) or not path.startswith("/") or "/../" in path:
             return None
+        own = self._build_id(first)
+        found = self._opened_at(path, path, own)
+        if found is not None or own is None:
+            return found
+        places = (folder / name for folder in self._folders for name in (path.lstrip("/"), path.rsplit("/", 1)[-1]))
+        opened = (self._opened_at(str(place), path, own) for place in places)
+        return next((one for one in opened if one is not None), None)
+
+    def _opened_at(self, place: str, path: str, own: str | None) -> ElfFile | None:
+        """The file at ``place``, if it is the one that was mapped as ``path`` and has the build ID ``own``."""
         try:
-            handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+            handle = os.open(place, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
         except (OSError, ValueError):
             return None
         try:
@@ -93,12 +117,12 @@ class CoreMemory(Memory):
             return None
         finally:
             os.close(handle)
-        own, other = self._build_id(first), elf.build_id()
+        other = elf.build_id()
         # Without build IDs only the time can tell: what was written after the death is not what died.
         same = own == other if own is not None else found.st_mtime <= self._taken_at
         if not same:
             return None
-        self._mapped[path] = data
+        self._mapped[path], self._places[path] = data, place
         return elf
 
     def _build_id(self, first: MapEntry) -> str | None:
@@ -109,7 +133,7 @@ class CoreMemory(Memory):
             return None
 
 
-def _is_relocated(segment: Segment, offset: int) -> bool:
+def _is_relocated(segment: Segment, offset: int, page: int) -> bool:
     if segment.type != PT_LOAD or not segment.flags & _WRITE:
         return False
-    return segment.offset & ~(PAGE - 1) <= offset < segment.offset + segment.file_size
+    return segment.offset & -page <= offset < segment.offset + segment.file_size

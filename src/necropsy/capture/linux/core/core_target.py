@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
 from necropsy import redact
 from necropsy.capture.linux.core.core_memory import CoreMemory
@@ -28,21 +29,26 @@ _NOBODY = -1
 class CoreTarget:
     """One core. ``replaced`` names the files that could not be used, because others lie under their paths by now."""
 
-    def __init__(self, core: CoreDump, data: bytes | mmap.mmap, taken_at: float) -> None:
+    def __init__(self, core: CoreDump, data: bytes | mmap.mmap, taken_at: float, folders: Sequence[Path] = ()) -> None:
+        """``folders``: where files of another machine may be, as ``CoreMemory`` looks for them."""
         self.core = core
         self.pid = core.pid or (core.threads[0].tid if core.threads else 0)
         self.auxv = link_map.auxiliary(core.auxv)
         self.maps = maps_of(core, self.auxv)
-        self.memory = CoreMemory(core, data, self.maps, taken_at)
+        self.memory = CoreMemory(core, data, self.maps, taken_at, folders)
         self.stack_limit = (core.own.limits or {}).get("RLIMIT_STACK") if core.own else None
-        self._files = modules.find(_NOBODY, self.maps, self.memory, self.memory.is_replaced)
+        self._files = modules.find(_NOBODY, self.maps, self.memory, self.memory.place_of)
         self.replaced = tuple(sorted({one.path for one in self._files.files if one.replaced}))
 
     def registers(self, tid: int) -> Registers:
         """As ``Target.registers``."""
         for one in self.core.threads:
             if one.tid == tid:
-                return registers.parse(one.registers)
+                found = registers.parse(one.registers, self.core.processor)
+                if one.thread_pointer is None:
+                    return found
+                pointer = {self.core.processor.thread_pointer: one.thread_pointer}
+                return Registers({**found.values, **pointer}, self.core.processor)
         raise OSError(f"the core has no registers of thread {tid}")
 
     def name_of(self, tid: int) -> str | None:

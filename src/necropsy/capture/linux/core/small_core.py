@@ -200,11 +200,11 @@ def _stacks(target: Target, kept: Kept) -> Iterator[tuple[int, int]]:
         # A thread's control block, by which debuggers know it, lies above its stack or, the first one's, elsewhere.
         yield now["fs_base"] & ~(PAGE - 1), _CONTROL_BLOCK
         stack = kept.stacks.get(tid)
-        one = target.maps.writable_from(now.rsp)  # a full stack's pointer lies in the guard below it
+        one = target.maps.writable_from(now.sp)  # a full stack's pointer lies in the guard below it
         if one is None:
             continue
         high = stack.high if stack is not None and stack.high is not None else one.high
-        low = max(one.low, now.rsp - _RED_ZONE & ~(PAGE - 1))
+        low = max(one.low, now.sp - _RED_ZONE & ~(PAGE - 1))
         size = min(high, one.high) - low
         if size <= 0:
             continue

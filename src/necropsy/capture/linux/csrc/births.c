@@ -44,6 +44,13 @@ ref adopt(struct loop *all, int tid)
     return started(all, tid, pid > 0 ? pid : tid, parent > 0 ? parent : 0, 0);
 }
 
+void note_base(struct loop *all, ref thread)
+{
+    struct thread *one = &all->table.threads[thread];
+    if (all->always && !one->base)
+        one->base = peek(one->tid, AT_FS_BASE);
+}
+
 int take_early(struct loop *all, int tid)
 {
     for (int at = 0; at < all->early_count; at++)
@@ -124,6 +131,7 @@ void created(struct loop *all, ref creator, int event, int tid, int go_on)
         }
     if (!waits || !thread)
         return;
+    note_base(all, thread);
     if (held && own == pid) {
         struct thread *one = &all->table.threads[thread];
         one->held = 1;
@@ -148,6 +156,8 @@ void adopt_early(struct loop *all, uint64_t time)
         ref thread = thread_of(&all->table, one.tid);
         if (!thread)
             thread = adopt(all, one.tid);
+        if (thread)
+            note_base(all, thread);
         if (thread && all->table.processes[all->table.threads[thread].process].holding)
             keep_stopped(all, thread, EVENT_STOP << 8 | SIGTRAP);
         else

@@ -10,6 +10,8 @@ void tell_probe(const struct loop *, int pid);
 ref start_process(struct loop *, int pid);
 /* A thread that nobody told of: /proc says whose it is. */
 ref adopt(struct loop *, int tid);
+/* A new thread stands in its first stop: where its control block lies, and so its stack. */
+void note_base(struct loop *, ref thread);
 /* 1 where this thread's first stop came before the event of its creator; that is forgotten. */
 int take_early(struct loop *, int tid);
 /* 1 where the creator of the thread that is to begin now needs no head start: see births.c. */

@@ -145,6 +145,7 @@ int on_exec(struct loop *all, ref thread, int tid, struct event *out)
     owner->running = 0;
     owner->executed = 1;
     owner->holding = owner->killed = owner->told = owner->measured = 0;
+    owner->stack = owner->stack_limit = 0;
     owner->peak_rss = owner->peak_size = owner->faults = owner->repeats = 0;
     owner->quiet_until = 0;
     add_thread(&all->table, process, pid);

@@ -6,7 +6,21 @@
 #include "ptrace.h"
 #include "signals.h"
 
-enum { NR_EXIT = 60, NR_EXIT_GROUP = 231 };
+enum { NR_EXIT = 60, NR_EXIT_GROUP = 231, RLIMIT_STACK = 3 };
+enum { SMALL_STACK = 256 }; /* KiB; the kernel gives 132 to every program */
+
+/* The stack of the main thread, if it has grown so far that less than 12 % of its limit is left; in KiB. */
+static void read_main_stack(int tid, struct process *process, long size)
+{
+    uint64_t limit[2];
+    if (size < SMALL_STACK || call4(SYS_prlimit64, tid, RLIMIT_STACK, 0, (long)limit) || limit[0] == UINT64_MAX)
+        return;
+    uint64_t most = limit[0] / 1024;
+    if ((uint64_t)size * 100 > most * 88 && most <= UINT32_MAX) {
+        process->stack = (uint32_t)size;
+        process->stack_limit = (uint32_t)most;
+    }
+}
 
 static void read_peaks(int tid, struct process *process)
 {
@@ -17,6 +31,7 @@ static void read_peaks(int tid, struct process *process)
     if (size > 0 && rss > 0) {
         process->peak_size = (uint32_t)size;
         process->peak_rss = (uint32_t)rss;
+        read_main_stack(tid, process, field(text, "VmStk:", 10));
     }
 }
 

@@ -18,5 +18,7 @@ void finished(struct loop *all, int tid, int pid, int status, const struct proce
     if (process && tid == pid) {
         one->peak_rss = process->peak_rss;
         one->peak_size = process->peak_size;
+        one->stack = process->stack;
+        one->stack_limit = process->stack_limit;
     }
 }

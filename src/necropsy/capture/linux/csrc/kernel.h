@@ -34,6 +34,7 @@ enum {
     SYS_openat = 257,
     SYS_newfstatat = 262,
     SYS_readlinkat = 267,
+    SYS_prlimit64 = 302,
     SYS_process_vm_readv = 310,
     SYS_bpf = 321
 };

@@ -17,7 +17,7 @@ enum {
 enum { EVENT_FORK = 1, EVENT_VFORK = 2, EVENT_CLONE = 3, EVENT_EXEC = 4, EVENT_EXIT = 6, EVENT_STOP = 128 };
 enum { P_ALL = 0, P_PID = 1, WNOHANG = 1, WSTOPPED = 2, WEXITED = 4, WNOWAIT = 0x01000000, WALL = 0x40000000 };
 enum { CLD_EXITED = 1, CLD_KILLED = 2, CLD_DUMPED = 3, CLD_TRAPPED = 4, CLD_STOPPED = 5 };
-enum { AT_RAX = 80, AT_ORIG_RAX = 120, AT_CS = 136 }; /* offsets in struct user */
+enum { AT_RAX = 80, AT_ORIG_RAX = 120, AT_CS = 136, AT_FS_BASE = 168 }; /* offsets in struct user */
 
 static inline long trace(int request, int tid, unsigned long address, unsigned long data)
 {

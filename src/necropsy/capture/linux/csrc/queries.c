@@ -40,3 +40,11 @@ EXPORT int necropsy_signals(int pid, struct signal *to, int most)
         copy_bytes(&to[count++], &all->signals[at], sizeof *to);
     return count;
 }
+
+/* Where the control block of a thread lies (fs_base); 0 where that was not read. */
+EXPORT uint64_t necropsy_base(int tid)
+{
+    const struct table *all = &the_loop.table;
+    ref thread = thread_of(all, tid);
+    return thread ? all->threads[thread].base : 0;
+}

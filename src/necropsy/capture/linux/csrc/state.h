@@ -42,6 +42,7 @@ struct event {
 struct record {
     int32_t kind, tid, pid, parent, value;
     uint32_t peak_rss, peak_size; /* KiB */
+    uint32_t stack, stack_limit; /* KiB; 0 unless the main thread's stack grew close to its limit */
     uint32_t text, path_length, words_length;
     uint64_t at; /* ns of the monotonic clock */
 };

@@ -64,6 +64,7 @@ int on_stop(struct loop *all, int tid, int status, int consumed, struct event *o
             one->rested = 0;
             return report(out, RESUMED, tid, owner->pid, 0);
         }
+        note_base(all, thread);
         if (tid == all->created) {
             all->created = 0;
             int at_once = begins_at_once(all);

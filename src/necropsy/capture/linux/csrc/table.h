@@ -13,6 +13,7 @@ typedef int32_t ref;
 struct thread {
     int32_t tid, status; /* status: event << 8 | signal of the stop that it is held in */
     ref process, next, before, same_bucket, chance;
+    uint64_t base; /* fs_base in its first stop, where stacks are measured: its control block. 0 where it was not read */
     uint8_t held, exiting, queued, rested;
 };
 
@@ -20,6 +21,7 @@ struct process {
     int32_t pid, threads, running; /* running: threads that are neither held nor past their EVENT_EXIT */
     ref first, same_bucket, signals;
     uint32_t peak_rss, peak_size; /* KiB; 0 where they were not read */
+    uint32_t stack, stack_limit; /* KiB, of the main thread; 0 unless it grew close to the limit */
     uint64_t held_since, last_held; /* ns of the monotonic clock */
     uint64_t quiet_until;           /* the same: until then it is not returned as REQUESTED */
     uint32_t faults, repeats; /* handled ones, as far as they were looked up; those with the same registers as before */

@@ -35,6 +35,7 @@ from necropsy.capture.process.guarded import Gaps
 from necropsy.capture.process.memory import RecordingMemory
 from necropsy.capture.process.python_stacks import PythonStackError
 from necropsy.capture.process.registers import Registers
+from necropsy.formats.processors import AARCH64, X86_64
 from necropsy.formats.signal_codes import SI_KERNEL
 from necropsy.model import (
     Address,
@@ -119,6 +120,8 @@ class _Reader:
         death, first = self.death, self.death.first_chance
         raw = death.siginfo
         info = None if raw is None else self.gaps.part("fault", lambda: siginfo.decode(raw))
+        if info is not None and info.address is not None and self.memory.processor.machine == AARCH64.machine:
+            info = replace(info, address=fault_instruction.untagged(info.address))
         if raw is None:
             alive = "it was read while it lived: there is no fault"
             self.gaps.add("fault", "the kernel gives no details for this signal" if death.signo else alive)
@@ -130,7 +133,7 @@ class _Reader:
             self.tid = first.tid
             return before, then, True
         raised = info is None or (info.code_number <= 0 and info.sender in {None, death.pid})
-        at_same_place = now is not None and now.rip == then.rip
+        at_same_place = now is not None and now.pc == then.pc
         kernel = info is not None and info.code_number == SI_KERNEL
         again = before.number == death.signo and (raised or at_same_place or kernel)
         # A handler that aborts: the kernel's record of the interrupted registers still lies on its stack.
@@ -142,15 +145,15 @@ class _Reader:
 
     def _handling(self, now: Registers, then: Registers) -> bool:
         """Whether the handler that was started at ``then`` is still running: rsp and rip side by side (ucontext)."""
-        record = struct.pack("<QQ", then.rsp, then.rip)
-        return record in self.memory.some(now.rsp, _HANDLERS_STACK)
+        record = struct.pack("<QQ", then.sp, then.pc)
+        return record in self.memory.some(now.sp, _HANDLERS_STACK)
 
     def _look_behind_a_handler(self) -> None:
         """Where a handler may have sent the signal, take the fault that it was started for."""
         info, now = self.info, self.registers
         if self.death.first_chance is not None or info is None or now is None:
             return
-        if info.code_number > 0 or info.sender != self.death.pid:
+        if info.code_number > 0 or info.sender != self.death.pid or now.processor is not X86_64:
             return
         from necropsy.capture.linux.inspect import handled_fault
 
@@ -230,7 +233,7 @@ class _Reader:
             registers=threads,
             stacks=self.threads.stacks,
             pages=tuple(self.seen.pages),
-            addresses=(*operands, *([self.registers.rip] if self.registers else [])),
+            addresses=(*operands, *([self.registers.pc] if self.registers else [])),
             siginfo=self._siginfo(),
             signal=self.info.number if self.info else self.death.signo,
             left_at=self.threads.unwound.left_at() if self.threads.unwound is not None else (),
@@ -337,9 +340,11 @@ class _Reader:
     def _instruction(self) -> Instruction | None:
         if self.registers is None:
             return None
-        code = self.memory.some(self.registers.rip, 15)
+        code = self.memory.some(self.registers.pc, 15)
         read = fault_instruction.decode(code, self.registers)
-        before = self.memory.exactly(self.registers.rip - fault_instruction.BEFORE, fault_instruction.BEFORE)
+        if self.registers.processor is not X86_64:
+            return read
+        before = self.memory.exactly(self.registers.pc - fault_instruction.BEFORE, fault_instruction.BEFORE)
         return fault_instruction.with_literals(read, before) if before is not None else read
 
     def _fault(self, read: Instruction | None) -> Fault | None:
@@ -348,7 +353,7 @@ class _Reader:
             return None
         if info is None:
             return Fault(signal=siginfo.name_of(self.death.signo))
-        rip = self.registers.rip if self.registers else -1
+        rip = self.registers.pc if self.registers else -1
         hit = self.maps.at(info.address) if info.address is not None else None
         memory_fault = info.signal in {"SIGSEGV", "SIGBUS"} and info.code_number > 0
         fault = Fault(

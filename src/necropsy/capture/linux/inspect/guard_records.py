@@ -164,8 +164,12 @@ def _of_fault(records: Records, crash: Crash, fault: Fault) -> tuple[_Record, Gu
         return record, _noun(record, "freed", offset=inside, pointer=pointer)
     if not beyond:
         return None  # in use, and may be used: another reason
-    misuse: Misuse = "after-end" if inside > 0 else "before-start"
-    return record, _noun(record, misuse, distance=beyond - 1, offset=inside, pointer=pointer)
+    if inside > 0:
+        return record, _noun(record, "after-end", distance=beyond - 1, offset=inside, pointer=pointer)
+    operands = crash.instruction.operands if crash.instruction is not None else ()
+    width = next((one.size for one in operands if one.address == address and one.size), 1)
+    distance = max(beyond - width, 0)
+    return record, _noun(record, "before-start", distance=distance, offset=inside, pointer=pointer)
 
 
 def _of_complaint(records: Records, fault: Fault) -> tuple[_Record, GuardedBlock] | None:

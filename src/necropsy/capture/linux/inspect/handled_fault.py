@@ -93,19 +93,19 @@ def _by_trap(target: Target, one: _Record, then: Registers, died_of: int) -> byt
 
     The kernel saves the last trap number with any signal, so it counts only if the instruction agrees with it.
     """
-    instruction = fault_instruction.decode(target.memory.some(then.rip, _LONGEST_INSTRUCTION), then)
+    instruction = fault_instruction.decode(target.memory.some(then.pc, _LONGEST_INSTRUCTION), then)
     name = instruction.mnemonic or ""
     addresses = [part.address for part in instruction.operands if part.address is not None]
-    if one.trap == _PAGE_FAULT and fault_instruction.access(instruction, one.address, then.rip) is not None:
+    if one.trap == _PAGE_FAULT and fault_instruction.access(instruction, one.address, then.pc) is not None:
         if died_of == signal.SIGBUS:
             return _siginfo(died_of, _ADRERR, one.address)
         return _siginfo(signal.SIGSEGV, _MAPERR if target.maps.at(one.address) is None else _ACCERR, one.address)
     if one.trap == _PROTECTION and any(_LOWEST_WRONG <= at < _HIGHEST_WRONG for at in addresses):
         return _siginfo(signal.SIGSEGV, SI_KERNEL, 0)
     if one.trap == _DIVIDE and died_of == signal.SIGFPE and name in {"div", "idiv"}:
-        return _siginfo(died_of, _INTDIV, then.rip)
+        return _siginfo(died_of, _INTDIV, then.pc)
     if one.trap == _INVALID_OPCODE and died_of == signal.SIGILL:
-        return _siginfo(died_of, _ILLOPN, then.rip)
+        return _siginfo(died_of, _ILLOPN, then.pc)
     return None
 
 
@@ -115,10 +115,10 @@ def _siginfo(number: int, code: int, address: int) -> bytes:
 
 def _records(memory: Memory, now: Registers) -> Iterator[_Record]:
     """Those that may be one, the last fault first."""
-    stack = memory.some(now.rsp, _REACH)
+    stack = memory.some(now.sp, _REACH)
     place = stack.find(_SEGMENTS)
     while place >= 0:
-        record = _parsed(memory, now, now.rsp + place - _TO_SEGMENTS)
+        record = _parsed(memory, now, now.sp + place - _TO_SEGMENTS)
         if record is not None:
             yield record
         place = stack.find(_SEGMENTS, place + 1)
@@ -140,7 +140,7 @@ def _parsed(memory: Memory, now: Registers, at: int) -> _Record | None:
     is_fault = said.number in _FAULTS and said.code_number > 0 and agrees
     values = dict(zip(_GENERAL, general, strict=True))
     low, flags, size = _STACK.unpack_from(raw)
-    inside = [low <= one < low + size for one in (at, now.rsp, values["rsp"])]
+    inside = [low <= one < low + size for one in (at, now.sp, values["rsp"])]
     return _Record(
         at,
         info if is_fault else None,

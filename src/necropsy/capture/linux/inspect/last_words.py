@@ -13,8 +13,10 @@ from necropsy.capture.process.memory import RecordingMemory
 from necropsy.model import CppException, Instruction, LastWords, Message, Thread
 
 _LONGEST = 4096
+_MOST_SEARCHED = 4 << 20
+"""Bytes of memory whose pages are looked at for the words of a C library that is not at hand."""
 _CHECKS = {"check-failed", "non-ok-status"}
-_TRAPS = frozenset({"ud2", "ud1", "int3"})
+_TRAPS = frozenset({"ud2", "ud1", "int3", "brk", "udf"})
 _REPORTING_FRAMES = 40
 """How many frames above abort() are searched for a failed CHECK or an uncaught exception."""
 
@@ -48,12 +50,35 @@ class LastWordsReader:
         kept for debuggers). musl has none.
         """
         libc = self._files.named("libc.so.6", "libc-2.")
+        if libc is not None and libc.elf is None and self._ended_itself():
+            return self._unnamed_abort_message()
         variable = None if libc is None else libc.symbol("__abort_msg")
         pointer = None if variable is None else self._memory.u64(variable)
         if not pointer:
             return None
         text = self._memory.c_string(pointer + 4, _LONGEST)
         return text.strip() or None if text is not None else None
+
+    def _unnamed_abort_message(self) -> str | None:
+        """The same of a core whose C library is not at hand, so that nobody knows where its variable is.
+
+        glibc maps whole pages for the structure, and ``size`` is theirs: hardly anything else begins so.
+        """
+        page, looked_at = self._memory.page, 0
+        for one in self._target.maps:
+            if one.path is not None or one.permissions[:2] != "rw" or one.high - one.low > _MOST_SEARCHED:
+                continue
+            for at in range(one.low, one.high, page):
+                looked_at += page
+                if looked_at > _MOST_SEARCHED:
+                    return None
+                size = self._target.memory.u32(at)
+                if not size or size % page or size > one.high - at:
+                    continue
+                text = self._memory.c_string(at + 4, min(_LONGEST, size - 4))
+                if text and text.endswith("\n") and text.strip().isprintable() and len(text) + 5 <= size:
+                    return text.strip()
+        return None
 
     def _innermost(self, count: int) -> list[str | None]:
         unwound = self._threads.unwound

@@ -71,8 +71,11 @@ def libc_version(files: MappedFiles) -> str | None:
         ("libc.so.6", b"GNU C Library ", _GLIBC, "glibc"),
         ("libc-2.", b"GNU C Library ", _GLIBC, "glibc"),
         ("ld-musl", b"\x001.", _MUSL, "musl"),
+        ("libc.musl", b"\x001.", _MUSL, "musl"),
     ):
         file = files.named(start)
+        if file is None and name == "musl":
+            file = next((one for one in files.files if one.name == "libc.so"), None)  # Debian's name for the loader
         if file is None:
             continue
         try:

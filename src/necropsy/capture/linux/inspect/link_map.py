@@ -9,11 +9,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
-from necropsy.capture.process.memory import Memory
+from necropsy.capture.process.memory import PAGE, Memory
 from necropsy.formats.elf import PT_DYNAMIC
 
-_AT_PHDR, _AT_PHENT, _AT_PHNUM = 3, 4, 5
+_AT_PHDR, _AT_PHENT, _AT_PHNUM, _AT_PAGESZ = 3, 4, 5, 6
 _DT_DEBUG = 21
+_LARGEST_PAGE = 64 << 10
 _MOST_LIBRARIES = 10_000
 _MOST_TAGS = 512
 _LONGEST_NAME = 4096
@@ -25,6 +26,12 @@ def auxiliary(auxv: bytes) -> dict[int, int]:
     """``/proc/PID/auxv`` or NT_AUXV: type to value (getauxval(3))."""
     pairs = struct.iter_unpack("<QQ", auxv[: len(auxv) & ~15])
     return {kind: value for kind, value in pairs if kind}
+
+
+def page_size(auxv: bytes) -> int:
+    """Bytes of a page, by the auxiliary vector; 4,096 where it does not say it in a way that can be."""
+    found = auxiliary(auxv).get(_AT_PAGESZ, PAGE)
+    return found if PAGE <= found <= _LARGEST_PAGE and not found & found - 1 else PAGE
 
 
 def ranges(memory: Memory, auxv: bytes) -> Iterator[tuple[int, int]]:

@@ -68,6 +68,8 @@ class MappedFile:
     replaced: bool = False
     """What lies under the path is not the file that was mapped, and that one cannot be had."""
     budget: Budget = field(default_factory=Budget, repr=False)
+    place: str | None = None
+    """Where it can be opened, if not under its path."""
     _elf: ElfFile | None = field(default=None, repr=False)
     _tables: UnwindTables | None = field(default=None, repr=False)
     _tried: bool = field(default=False, repr=False)
@@ -83,7 +85,7 @@ class MappedFile:
         if self.replaced:
             return NOWHERE
         if not self.maps or not self.maps[0].deleted:
-            return self.path
+            return self.place or self.path
         first = self.maps[0]
         return f"/proc/{self.pid}/map_files/{first.low:x}-{first.high:x}"
 
@@ -236,13 +238,13 @@ def find(
     pid: int,
     maps: MemoryMap,
     memory: Memory,
-    is_replaced: Callable[[MapEntry], bool] = lambda _: False,
+    place_of: Callable[[MapEntry], str | None] | None = None,
     budget: Budget | None = None,
 ) -> MappedFiles:
     """The mapped ELF files of a process, without other files (data, fonts).
 
-    ``is_replaced``: by a file's first mapping, whether another file has its path by now (of a core only: a live process
-    still holds its own files).
+    ``place_of``: by a file's first mapping, where it can be opened, or None where it is gone or another file has its
+    path by now (of a core only: a live process still holds its own files).
     """
     groups: list[list[MapEntry]] = []
     for one in maps:
@@ -260,8 +262,9 @@ def find(
     for group in groups:
         first = group[0]
         if any(one.executable for one in group) and memory.some(first.low, len(_MAGIC)) == _MAGIC:
-            path, high, replaced = first.path or "?", group[-1].high, is_replaced(first)
-            found.append(MappedFile(path, first.low, high, pid, tuple(group), memory, replaced, budget))
+            path, high = first.path or "?", group[-1].high
+            place = path if place_of is None else place_of(first)
+            found.append(MappedFile(path, first.low, high, pid, tuple(group), memory, place is None, budget, place))
     return MappedFiles(tuple(found), budget)
 
 

@@ -47,6 +47,7 @@ class ObjectsOfThreads:
         if len(version) < 2 or not version[1].isdecimal():
             raise PythonStackError("the version of the interpreter is not known")
         self._values = Values(memory, self._layout, int(version[1]))
+        self._active: int | None = None
 
     def _module(self, name: str) -> int | None:
         """The dictionary of a module that was imported."""
@@ -63,7 +64,7 @@ class ObjectsOfThreads:
 
     def names(self) -> dict[int, str]:
         """The name of each thread that ``threading`` knows, by its id; not of the main thread."""
-        active = self._variable("threading", "_active")
+        active = self._active = self._active or self._variable("threading", "_active")
         if active is None or self._values.type_name(active) != "dict":
             return {}
         found: dict[int, str] = {}
@@ -77,6 +78,10 @@ class ObjectsOfThreads:
             if text:
                 found[tid] = text[:_LONGEST_NAME]
         return found
+
+    def stack_of(self, tid: int, limit_s: float) -> tuple[Frame, ...]:
+        """The Python frames of a thread, innermost first, those read in time. Raises PythonStackError."""
+        return self._frames.stack_of(tid, self._pointers, limit_s)
 
     def with_tasks(self, thread: Thread) -> Thread:
         """The thread, with the tasks of the asyncio loop that it runs."""

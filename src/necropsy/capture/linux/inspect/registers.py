@@ -1,39 +1,34 @@
-"""The registers of a thread that is ptrace-stopped (x86-64): asked for, and as bytes."""
+"""The registers of a thread: of one that is ptrace-stopped (x86-64), and as a core has them."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
 import os
-import struct
 from collections.abc import Iterable
 from functools import cache
 
 from necropsy.capture.process.registers import Registers
+from necropsy.formats.processors import X86_64, Processor
 
 _GETREGS = 12
 _GETFPREGS = 14
-_LAYOUT = struct.Struct("<27Q")
-NAMES = (
-    *("r15", "r14", "r13", "r12", "rbp", "rbx", "r11", "r10", "r9", "r8", "rax", "rcx", "rdx", "rsi", "rdi"),
-    *("orig_rax", "rip", "cs", "eflags", "rsp", "ss", "fs_base", "gs_base", "ds", "es", "fs", "gs"),
-)
-"""The members of ``struct user_regs_struct`` (sys/user.h), in order; the first 21 are ``struct pt_regs``."""
+_SIZE = X86_64.size
 
 
-def parse(raw: bytes) -> Registers:
-    """216 bytes of ``struct user_regs_struct``. Raises struct.error for fewer."""
-    return Registers(dict(zip(NAMES, _LAYOUT.unpack_from(raw), strict=True)))
+def parse(raw: bytes, processor: Processor = X86_64) -> Registers:
+    """The registers of NT_PRSTATUS (x86-64: ``struct user_regs_struct``). Raises struct.error for too few bytes."""
+    return Registers(processor.parse(raw), processor)
 
 
 def pack(now: Registers) -> bytes:
-    """The 216 bytes of ``struct user_regs_struct``."""
-    return _LAYOUT.pack(*(now.values[name] for name in NAMES))
+    """The same as bytes."""
+    return now.processor.pack(now.values)
 
 
 def read(tid: int) -> Registers:
     """The registers of a thread; raises OSError unless this process has ptrace-stopped it."""
-    return parse(_ask(_GETREGS, tid, _LAYOUT.size))
+    return parse(_ask(_GETREGS, tid, _SIZE))
 
 
 def read_floating(tid: int) -> bytes:
@@ -60,7 +55,7 @@ def take(tids: Iterable[int], *, floating: int) -> Taken:
     found: Taken = {}
     for place, tid in enumerate(tids):
         with contextlib.suppress(OSError):
-            found[_GETREGS, tid] = _ask(_GETREGS, tid, _LAYOUT.size)
+            found[_GETREGS, tid] = _ask(_GETREGS, tid, _SIZE)
             if place < floating:
                 found[_GETFPREGS, tid] = _ask(_GETFPREGS, tid, 512)
     return found

@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
+
 from necropsy.capture.linux.supervise.traced_processes import status_of
 from necropsy.formats import control_groups
 from necropsy.model import Limit
@@ -20,11 +22,21 @@ _MOST_PROCESSES = 1024
 _STATUS = 1 << 14
 """More bytes than ``/proc/PID/status`` has."""
 _WRITES = os.O_WRONLY | os.O_RDWR
+_NAMES = {
+    "Max address space": "RLIMIT_AS",
+    "Max data size": "RLIMIT_DATA",
+    "Max stack size": "RLIMIT_STACK",
+    "Max cpu time": "RLIMIT_CPU",
+    "Max file size": "RLIMIT_FSIZE",
+    "Max processes": "RLIMIT_NPROC",
+    "Max open files": "RLIMIT_NOFILE",
+}
+"""What ``/proc/PID/limits`` calls them."""
 
 
 def in_use(pid: int, *, with_threads: bool = True) -> tuple[Limit, ...]:
     """Limits that are set for a running process, and their use; ``with_threads``: count all of its user's threads."""
-    return (*_of_process(pid, with_threads=with_threads), *_of_groups(pid), *_shared_memory(pid))
+    return (*_of_process(pid, with_threads=with_threads), *of_groups(pid), *shared_memory(pid))
 
 
 # ---------------------------------------------------------------- setrlimit(2)
@@ -38,31 +50,34 @@ def _of_process(pid: int, *, with_threads: bool) -> Iterator[Limit]:
         return int(value[0]) * 1024 if value else None
 
     def threads() -> int | None:
-        return _threads_of_user(status.get("Uid", "").split()[:1]) if with_threads else None
+        return threads_of_user(status.get("Uid", "").split()[:1]) if with_threads else None
 
-    readers: dict[str, tuple[str, Callable[[], tuple[int | None, int | None]]]] = {
-        "Max address space": ("RLIMIT_AS", lambda: (size("VmSize"), size("VmPeak"))),
-        "Max data size": ("RLIMIT_DATA", lambda: (size("VmData"), None)),
-        "Max stack size": ("RLIMIT_STACK", lambda: (size("VmStk"), None)),
-        "Max cpu time": ("RLIMIT_CPU", lambda: (_cpu_s(pid), None)),
-        "Max file size": ("RLIMIT_FSIZE", lambda: (None, None)),
-        "Max processes": ("RLIMIT_NPROC", lambda: (threads(), None)),
-        "Max open files": ("RLIMIT_NOFILE", lambda: (_open_files(pid), None)),
+    readers: dict[str, Callable[[], tuple[int | None, int | None]]] = {
+        "RLIMIT_AS": lambda: (size("VmSize"), size("VmPeak")),
+        "RLIMIT_DATA": lambda: (size("VmData"), None),
+        "RLIMIT_STACK": lambda: (size("VmStk"), None),
+        "RLIMIT_CPU": lambda: (_cpu_s(pid), None),
+        "RLIMIT_NPROC": lambda: (threads(), None),
+        "RLIMIT_NOFILE": lambda: (open_files(pid), None),
     }
+    for one in of_process(pid):
+        if one.name == "RLIMIT_FSIZE":
+            path, largest = _largest_file(pid)
+            yield msgspec.structs.replace(one, used=largest, where=path)
+            continue
+        used, peak = readers[one.name]()
+        yield msgspec.structs.replace(one, used=used, peak=peak)
+
+
+def of_process(pid: int) -> Iterator[Limit]:
+    """Those of setrlimit(2) that are set, without what is in use."""
     for row in _text(f"/proc/{pid}/limits").splitlines():
-        name = next((one for one in readers if row.startswith(one + " ")), None)
+        name = next((one for one in _NAMES if row.startswith(one + " ")), None)
         if name is None:
             continue
         soft, hard = (None if one == "unlimited" else int(one) for one in row[len(name) :].split()[:2])
-        if soft is None:
-            continue
-        kind, read = readers[name]
-        if kind == "RLIMIT_FSIZE":
-            path, largest = _largest_file(pid)
-            yield Limit(name=kind, limit=soft, hard=hard, used=largest, where=path)
-            continue
-        used, peak = read()
-        yield Limit(name=kind, limit=soft, hard=hard, used=used, peak=peak)
+        if soft is not None:
+            yield Limit(name=_NAMES[name], limit=soft, hard=hard)
 
 
 def _cpu_s(pid: int) -> int | None:
@@ -77,7 +92,7 @@ def _cpu_s(pid: int) -> int | None:
         return None
 
 
-def _threads_of_user(uid: list[str]) -> int | None:
+def threads_of_user(uid: list[str]) -> int | None:
     """What RLIMIT_NPROC counts: threads of all processes of the real user; None where there are too many."""
     processes = [entry.name for entry in os.scandir("/proc") if entry.name.isdigit()]
     if not uid or len(processes) > _MOST_PROCESSES:
@@ -102,9 +117,11 @@ def _threads_of(pid: str, uid: bytes) -> int:
     return int(count.split(None, 1)[0]) if count else 0
 
 
-def _open_files(pid: int) -> int | None:
+def open_files(pid: int) -> int | None:
+    """How many file descriptors it has; Linux 6.2 and later say it without a list."""
     try:
-        return sum(1 for _ in os.scandir(f"/proc/{pid}/fd"))
+        # Often; Path takes longer.
+        return os.stat(f"/proc/{pid}/fd").st_size or sum(1 for _ in os.scandir(f"/proc/{pid}/fd"))  # noqa: PTH116
     except OSError:
         return None
 
@@ -131,7 +148,8 @@ def _largest_file(pid: int) -> tuple[str | None, int | None]:
 # ---------------------------------------------------------------- control groups
 
 
-def _of_groups(pid: int) -> Iterator[Limit]:
+def of_groups(pid: int) -> Iterator[Limit]:
+    """The limits of the process's control groups, and what is in use there."""
     memory, pids = (control_groups.folder_of(pid, controller) for controller in ("memory", "pids"))
     return control_groups.limits(memory, pids)
 
@@ -139,7 +157,8 @@ def _of_groups(pid: int) -> Iterator[Limit]:
 # ---------------------------------------------------------------- shared memory
 
 
-def _shared_memory(pid: int) -> Iterator[Limit]:
+def shared_memory(pid: int) -> Iterator[Limit]:
+    """How much fits into ``/dev/shm`` as the process sees it, and what is there."""
     try:
         # As the process sees it: it may live in a container.
         devices = Path("/proc", str(pid), "root") / "dev"

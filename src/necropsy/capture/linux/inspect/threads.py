@@ -133,7 +133,7 @@ class ThreadReader:
         now = self.registers_of(tid) if crashed else self._gaps.part("threads", lambda: self.registers_of(tid))
         if now is None:
             return _Native(tid, None, None, None)
-        self.pointers[now["fs_base"]] = tid
+        self.pointers[now.thread_pointer] = tid
         is_main, limit = tid == self._death.pid, self._target.stack_limit
         stack = self._gaps.part(
             "stack" if crashed else f"stack of thread {tid}",
@@ -197,7 +197,7 @@ class ThreadReader:
         info = self._crashed.info
         if tid == self._crashed.tid and info is not None and info.signal in {"SIGSEGV", "SIGBUS"}:
             if info.code == "SEGV_MAPERR":
-                stack = stack_bounds.as_at_the_fault(stack, info.address)
+                stack = stack_bounds.as_at_the_fault(stack, info.address, self._memory.page)
             stack = msgspec.structs.replace(stack, guard_hit=stack_bounds.exhausted(stack, info.address))
         self.stacks[tid] = stack
         return stack

@@ -9,6 +9,7 @@ from pathlib import Path
 from necropsy.capture.process.memory import Memory
 from necropsy.capture.process.registers import Registers
 from necropsy.data import table
+from necropsy.formats.processors import X86_64
 from necropsy.model import Address, Wait
 
 _INTERRUPTED = frozenset(value & (1 << 64) - 1 for value in (-4, -512, -513, -514, -516))
@@ -65,13 +66,15 @@ _OWNER = 8
 
 
 def of(pid: int, registers: Registers, memory: Memory, functions: Iterable[str | None]) -> Wait | None:
-    """What the thread waits for, or in which call it was; None where it ran code of its own. x86-64.
+    """What the thread waits for, or in which call it was; None where it ran code of its own. x86-64 alone.
 
     The kernel keeps the number of a call in ``orig_rax`` until the thread is back in the program, and -1 where the
     thread was interrupted outside any. A call that was not interrupted had just ended: it may have slept in it.
     ``functions`` are its innermost ones: only a mutex of glibc's says who holds it, and that may be a thread of the
     process that this one was forked from.
     """
+    if registers.processor is not X86_64:
+        return None
     number = registers["orig_rax"]
     if number >> 31:
         return None

@@ -18,7 +18,6 @@ import ctypes
 import fcntl
 import importlib
 import os
-import signal
 import stat
 import struct
 import threading
@@ -29,11 +28,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from necropsy.capture.linux.stderr.log_source import Log
-from necropsy.capture.linux.supervise import ptrace
+from necropsy.capture.linux.supervise.brief_stop import stopped
 from necropsy.capture.linux.supervise.event_loop import WAKES
 from necropsy.capture.linux.supervise.finalization import Finalizations
-from necropsy.capture.linux.supervise.interrupted_calls import resume_after_interrupt
-from necropsy.capture.linux.supervise.traced_processes import Traced, state_of
+from necropsy.capture.linux.supervise.traced_processes import Traced
 from necropsy.capture.run_options import Said
 
 if TYPE_CHECKING:  # loaded when it rings for the first time
@@ -44,16 +42,12 @@ _LENT, _LENT_SHARE = 0.3, 0.05
 """So long the ends of the command's children may be held up together: seconds, and a share of the time that passed."""
 _MOST_PROCESSES = 8
 """Processes that are looked at when it rings."""
-_STOPS_S = 0.03
-"""So long the thread may take to stand: it waits for its turn at the processor, and does nothing meanwhile."""
-_PAUSE_S = 0.00005
 _LONGEST_WAIT_S = 60.0
 _IN_MODIFY, _IN_OPEN, _IN_IGNORED, _IN_ONESHOT = 0x2, 0x20, 0x8000, 0x80000000
 _F_SETSIG, _F_SETOWN_EX, _F_OWNER_TID = 10, 15, 0
 _EVENT = struct.Struct("<iIII")
 _SCHED_SETATTR = {"x86_64": 314, "aarch64": 274}
 _SLICE_NS = 100_000
-_FUTEX = {"x86_64": b"202", "aarch64": b"98"}.get(os.uname().machine)
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -112,6 +106,10 @@ class ExceptionWatch:
             with contextlib.suppress(OSError):
                 self._look_at(process, at_once=True)
         return tid
+
+    def waits_at(self, pid: int, address: int) -> bool:
+        """``noticed`` is to be called where the process is stopped at a breakpoint at this address."""
+        return self._ends.waits_at(pid, address)
 
     def look(self, living: Iterable[Traced]) -> None:
         """If it has rung: look at those that may have written. An event that was not taken silences it until then."""
@@ -180,7 +178,8 @@ class ExceptionWatch:
         if known is not None and not at_once and not known.interpreter.has_raised():
             process.said = known.interpreter.said(process.said)
             return
-        with _stopped(process.pid):
+        # One that waits in a system call other than for a lock prints nothing.
+        with stopped(process.pid):
             if known is None:
                 from necropsy.capture.linux.inspect.interpreter import InterpreterState
 
@@ -255,48 +254,6 @@ def _program_of(process: Traced) -> bytes | None:
         elif not word.startswith("-"):
             return os.fsencode(word if word.startswith("/") else f"/proc/{process.pid}/cwd/{word}")
     return None
-
-
-@contextlib.contextmanager
-def _stopped(pid: int) -> Iterator[None]:
-    """Stop the first thread of the process if it runs, or waits for a lock, and can be stopped at once.
-
-    One that waits in another system call is left alone: it prints nothing, a relative timeout would start anew each
-    time, and a write to a full pipe would end early.
-    """
-    if state_of(pid) != "R" and not _waits_for_a_lock(pid):
-        yield
-        return
-    ptrace.interrupt(pid)
-    stands = _stands(pid)
-    try:
-        yield
-    finally:
-        if stands:
-            with contextlib.suppress(OSError):
-                resume_after_interrupt(pid)
-                ptrace.cont(pid)
-
-
-def _waits_for_a_lock(pid: int) -> bool:
-    """It is in futex(2), as for the GIL: the one call that the kernel continues as if it had not been stopped."""
-    try:
-        with open(f"/proc/{pid}/syscall", "rb") as call:  # noqa: PTH123 - it rings often
-            return call.read(8).split(b" ")[0] == _FUTEX
-    except OSError:
-        return False
-
-
-def _stands(pid: int) -> bool:
-    """It has stopped for us. Another stop is left to the loop, which also continues later ones."""
-    until = time.monotonic() + _STOPS_S
-    while True:
-        found = os.waitid(os.P_PID, pid, os.WEXITED | os.WSTOPPED | os.WNOWAIT | os.WNOHANG | ptrace.WALL)
-        if found is not None:
-            return found.si_status == ptrace.EVENT_STOP << 8 | signal.SIGTRAP
-        if time.monotonic() > until:
-            return False
-        time.sleep(_PAUSE_S)
 
 
 def _is_named_python(process: Traced) -> bool:

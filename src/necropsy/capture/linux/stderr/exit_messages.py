@@ -6,11 +6,11 @@ import contextlib
 import os
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from necropsy.capture.linux.inspect import memory_map
+from necropsy.capture.linux.inspect import memory_map, resident_pages
 from necropsy.capture.linux.inspect.process_memory import ProcessMemory
 from necropsy.capture.linux.supervise import ptrace
 from necropsy.capture.linux.unwind import exit_callers
@@ -53,7 +53,7 @@ def _of_runtime(pid: int, tid: int, code: int, until: float) -> str | None:
         text = exit_message_memory.go_panic(memory, _thread_pointer(tid)) if code == 2 else None
         forms = exit_message_memory.FORMS if _is_by_first_thread(pid, tid) else exit_message_memory.FORMS_OF_THREADS
         return text or exit_message_memory.words(
-            memory, spans(memory_map.read(pid)), code, lambda: time.monotonic() < until, forms
+            memory, _touched(pid, spans(memory_map.read(pid))), code, lambda: time.monotonic() < until, forms
         )
 
 
@@ -81,6 +81,15 @@ def _register(tid: int, offset: int) -> int | None:
     if len(registers) != ptrace.REGISTERS_SIZE:
         return None
     return int(struct.unpack_from("<Q", registers, offset)[0])
+
+
+def _touched(pid: int, found: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Of these addresses those that hold anything: to read an untouched page would count as the program's use of it."""
+    for low, high in found:
+        try:
+            yield from resident_pages.ranges(pid, low, high)
+        except (OSError, resident_pages.TooLargeError):  # noqa: PERF203 - each span on its own
+            yield low, high
 
 
 def spans(mapped: memory_map.MemoryMap) -> Iterator[tuple[int, int]]:

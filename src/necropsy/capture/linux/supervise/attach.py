@@ -36,13 +36,8 @@ def attach(pid: int, *, python_locals: bool = False, budget_s: float = 20.0, cor
     another tracer forbids it.
     """
     crash_capture.preload()
-    status = status_of(pid)
-    if not status:
-        raise NoInputError(f"there is no process {pid}")
-    if status.get("State", "").startswith(("Z", "X")):
-        raise NoInputError(f"process {pid} has ended already")
-    owner = int(status.get("Tgid") or pid)
-    with _held(owner) as (stopped, running):
+    owner = process_of(pid)
+    with held(owner) as (stopped, running):
         at = now()
         gaps: tuple[Gap, ...] = (Gap(part="log_tail", why="what it wrote before was not seen"),)
         if running:
@@ -64,17 +59,30 @@ def attach(pid: int, *, python_locals: bool = False, budget_s: float = 20.0, cor
     return msgspec.structs.replace(crash, at=at, exit=Exit(kind="running"))
 
 
+def process_of(pid: int) -> int:
+    """The process that a thread belongs to. Raises NoInputError where there is none, or only a zombie."""
+    status = status_of(pid)
+    if not status:
+        raise NoInputError(f"there is no process {pid}")
+    if status.get("State", "").startswith(("Z", "X")):
+        raise NoInputError(f"process {pid} has ended already")
+    return int(status.get("Tgid") or pid)
+
+
 @contextlib.contextmanager
-def _held(pid: int) -> Iterator[tuple[dict[int, Stop], list[int]]]:
-    """Stop all threads of the process: those stopped, by id, and those that would not stop; let go at the end."""
+def held(pid: int, only: int | None = None) -> Iterator[tuple[dict[int, Stop], list[int]]]:
+    """Stop all threads of the process: those stopped, by id, and those that would not stop; let go at the end.
+
+    ``only``: this thread alone. Raises NoInputError, AttachRefusedError.
+    """
     stopped: dict[int, Stop] = {}
     seized: set[int] = set()
     try:
-        _seize_all(pid, seized)
+        _seize_all(pid, seized, only)
         deadline = time.monotonic() + STOP_S
         while seized - stopped.keys() and time.monotonic() < deadline:
             _collect(seized, stopped)
-            _seize_all(pid, seized)  # what they started before they stopped
+            _seize_all(pid, seized, only)  # what they started before they stopped
         if not stopped:
             raise NoInputError(f"process {pid} ended or does not stop")
         yield stopped, sorted(seized - stopped.keys())
@@ -82,10 +90,10 @@ def _held(pid: int) -> Iterator[tuple[dict[int, Stop], list[int]]]:
         _let_go(seized, stopped)
 
 
-def _seize_all(pid: int, seized: set[int]) -> None:
+def _seize_all(pid: int, seized: set[int], only: int | None) -> None:
     """Seize every thread, until no new one appears."""
     for _ in range(_MOST_ROUNDS):
-        fresh = _threads(pid) - seized
+        fresh = (_threads(pid) if only is None else {only}) - seized
         if not fresh:
             return
         for tid in fresh:

@@ -17,8 +17,8 @@ from necropsy.capture.linux.supervise.shared_memory import Facts
 from necropsy.capture.linux.supervise.traced_processes import words_of
 
 _STARTED, _BECAME = 1, 3
-_RECORD = struct.Struct("<5i5IQ")
-"""``struct record``: kind, tid, pid, parent, value, peaks in KiB, place and lengths of a text, ns."""
+_RECORD = struct.Struct("<5i7IQ")
+"""``struct record``: kind, tid, pid, parent, value, peaks and stack in KiB, place and lengths of a text, ns."""
 _CHANCE = struct.Struct(f"<iiQ{SIGINFO_SIZE}s{REGISTERS_SIZE}s")
 _SIGNAL = struct.Struct(f"<ii{SIGINFO_SIZE}s")
 _MOST_CHANCES = 1024
@@ -58,6 +58,7 @@ class CLoop:
         self._library.necropsy_text.restype = ctypes.c_void_p
         self._library.necropsy_next.argtypes = (ctypes.c_void_p, ctypes.c_long)
         self._library.necropsy_next.restype = None
+        self._library.necropsy_base.restype = ctypes.c_uint64
         self._library.necropsy_clock(ctypes.cast(ctypes.CDLL(None).clock_gettime, ctypes.c_void_p))
         addresses = facts.addresses()  # they keep the memory alive
         self._kept = addresses
@@ -92,14 +93,16 @@ class CLoop:
 
     def _tell(self, records: bytes) -> None:
         told = self._told
-        for kind, tid, pid, parent, value, rss, size, text, path, words, at in _RECORD.iter_unpack(records):
+        for kind, tid, pid, parent, value, rss, size, stack, most, text, path, words, at in _RECORD.iter_unpack(
+            records
+        ):
             if kind == _STARTED:
                 told.started(Started(tid, pid, parent, at * _NANOSECONDS))
             elif kind == _BECAME:
                 data = ctypes.string_at(self._text + text, path + words)
                 told.executed(Executed(pid, os.fsdecode(data[:path]), words_of(data[path:])))
             else:
-                peaks = (rss * 1024 or None, size * 1024 or None)
+                peaks = (rss * 1024 or None, size * 1024 or None, (stack * 1024, most * 1024) if stack else None)
                 told.finished(Finished(tid, pid, value, at * _NANOSECONDS, *peaks))
 
     def adopt(self, tid: int) -> None:
@@ -163,6 +166,10 @@ class CLoop:
         for tid, _, at, info, registers in found:
             chances[tid] = (*chances.get(tid, ()), FirstChance(tid, info, registers, at * _NANOSECONDS))
         return chances
+
+    def base(self, tid: int) -> int:
+        """Where the thread's control block is (``fs_base`` at its first stop); 0 if unknown. Only with ``always``."""
+        return int(self._library.necropsy_base(tid))
 
     def signals(self, pid: int) -> Mapping[int, bytes]:
         """As ``Loop.signals``."""

@@ -60,7 +60,7 @@ class DebuggerBreakpoints:
             stack = memory.some(now.values["rsp"], _CALLERS_REACH)
             places = struct.unpack(f"<{len(stack) // 8}Q", stack[: len(stack) // 8 * 8])
             modules: dict[_Module, None] = {}
-            for place in (now.rip, *places):
+            for place in (now.pc, *places):
                 one = mapped.at(place)
                 if one is not None and one.executable and one.is_file:
                     modules.setdefault((one.device, one.inode))

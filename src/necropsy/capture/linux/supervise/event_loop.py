@@ -81,7 +81,10 @@ class Executed(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """A thread has ended; a process where ``tid`` is ``pid``. Peaks are in bytes, None where they were not read."""
+    """A thread has ended; a process where ``tid`` is ``pid``. Peaks are in bytes, None where they were not read.
+
+    ``main_stack``: how large the main thread's stack was, and its limit, where less than 12 % of that was left.
+    """
 
     tid: int
     pid: int
@@ -89,6 +92,7 @@ class Finished(NamedTuple):
     at: float
     peak_rss: int | None
     peak_size: int | None
+    main_stack: tuple[int, int] | None = None
 
 
 class Journal(Protocol):

@@ -48,6 +48,10 @@ class Finalizations:
                 self._beginnings[pid] = address
             self._handles[pid] = hardware_breakpoint.opened(pid, address)
 
+    def waits_at(self, pid: int, address: int) -> bool:
+        """The process will be stopped at this address, where it begins."""
+        return self._beginnings.get(pid) == address
+
     def waits_for(self, pid: int) -> bool:
         """The process will be stopped when its interpreter begins to end."""
         return pid in self._handles

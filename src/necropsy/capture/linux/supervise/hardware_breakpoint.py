@@ -28,6 +28,8 @@ _SIZE = 128
 """``PERF_ATTR_SIZE_VER7``."""
 _FLAGS = 1 << 5 | 1 << 6 | 1 << 36 | 1 << 37
 """``exclude_kernel``, ``exclude_hv``, ``remove_on_exec``, ``sigtrap``."""
+_INHERITED = 1 << 1 | 1 << 35
+"""``inherit``, ``inherit_thread``: by threads, not by processes."""
 _CLOSE_ON_EXEC = 8
 _TRAP_PERF = 6
 _SIGINFO = struct.Struct("<8xi4xQQ")
@@ -44,8 +46,10 @@ def is_supported() -> bool:
     return platform.machine() == "x86_64" and release is not None and (int(release[1]), int(release[2])) >= _OLDEST
 
 
-def opened(tid: int, address: int) -> int:
+def opened(tid: int, address: int, *, with_new_threads: bool = False) -> int:
     """A descriptor: while it is open, a SIGTRAP stops the thread before it executes ``address``.
+
+    ``with_new_threads``: the threads that it creates from now on, too, and those that they create.
 
     Raises OSError where it is not permitted, the thread is gone, or another program uses all breakpoints.
     """
@@ -54,7 +58,8 @@ def opened(tid: int, address: int) -> int:
         raise PermissionError("SIGTRAP is not free for a breakpoint")
     attributes = bytearray(_SIZE)
     struct.pack_into("<II8xQ", attributes, 0, _TYPE_BREAKPOINT, _SIZE, 1)
-    struct.pack_into("<Q4xIQQ", attributes, 40, _FLAGS, _EXECUTED, address, _LENGTH)
+    flags = _FLAGS | (_INHERITED if with_new_threads else 0)
+    struct.pack_into("<Q4xIQQ", attributes, 40, flags, _EXECUTED, address, _LENGTH)
     struct.pack_into("<Q", attributes, 120, _OURS)
     structure = (ctypes.c_char * _SIZE).from_buffer(attributes)
     handle = int(_LIBC.syscall(_PERF_EVENT_OPEN, structure, tid, -1, -1, _CLOSE_ON_EXEC))

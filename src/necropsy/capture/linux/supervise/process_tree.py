@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 from collections import deque
 from collections.abc import Sequence
 
 from necropsy.capture.linux.stderr.bpf_probe import BpfProbe
 from necropsy.capture.linux.stderr.exception_watch import ExceptionWatch
 from necropsy.capture.linux.stderr.log_source import Log
-from necropsy.capture.linux.supervise.event_loop import Executed, Finished, Started
+from necropsy.capture.linux.supervise.event_loop import Executed, Finished, Loop, Started
+from necropsy.capture.linux.supervise.interrupted_calls import InterruptedCalls
+from necropsy.capture.linux.supervise.shared_memory import Facts
 from necropsy.capture.linux.supervise.traced_processes import Traced
 from necropsy.model import Exit, Gap
 
@@ -69,6 +74,7 @@ class ProcessTree:
             process.threads_ended += 1
             return
         process.peak_rss = entry.peak_rss or process.peak_rss
+        process.main_stack = entry.main_stack
         process.peak_address_space = entry.peak_size or process.peak_address_space
         process.end(entry.status, entry.at)
         self.living.pop(entry.pid, None)
@@ -147,3 +153,27 @@ def _worth_keeping(processes: Sequence[Traced]) -> list[Traced]:
             ancestor = by_pid.get(ancestor.parent) if ancestor.parent is not None else None
     kept.update(id(one) for one in [one for one in processes if id(one) not in kept][-MOST_PROCESSES:])
     return [one for one in processes if id(one) in kept]
+
+
+class StoppedProcesses:
+    """Serves the stops of a group-stop (Ctrl-Z, SIGSTOP); the front stops and goes on with the command."""
+
+    def __init__(self, loop: Loop, interrupted: InterruptedCalls, facts: Facts, root: Traced, front: int) -> None:
+        self._loop, self._interrupted, self._facts = loop, interrupted, facts
+        self._root, self._front = root, front
+
+    def serve(self, process: Traced, tid: int, *, rests: bool) -> None:
+        """Note that a thread has been stopped, or continued after that. Raises OSError where the thread is gone."""
+        self._interrupted.event_stop(tid, by_signal=rests)
+        if rests:
+            self._loop.listen(tid)
+        else:
+            self._loop.resume(tid)
+        if process is not self._root or process.group_stopped == rests:
+            return
+        process.group_stopped = rests
+        self._facts.mark_at_rest(rests)
+        if not rests and os.getppid() == self._front:
+            # The front stopped itself along with the command; whoever continued the command may not know of it.
+            with contextlib.suppress(OSError):
+                os.kill(self._front, signal.SIGCONT)

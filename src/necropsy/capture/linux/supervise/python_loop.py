@@ -17,7 +17,7 @@ from necropsy.capture.linux.supervise.first_chance import remembered
 from necropsy.capture.linux.supervise.ptrace import Stop
 from necropsy.capture.linux.supervise.shared_memory import Facts
 from necropsy.capture.linux.supervise.signal_wait import take
-from necropsy.capture.linux.supervise.traced_processes import state_of, status_of
+from necropsy.capture.linux.supervise.traced_processes import main_stack, state_of, status_of
 from necropsy.capture.linux.supervise.traced_threads import ThreadGroup, TracedThreads, Tracee, keep_stopped, taken
 
 FREEZE_S = 2.0
@@ -223,11 +223,11 @@ class PythonLoop:
         killed = os.WIFSIGNALED(ending)
         others = any(not one.exiting for one in process.threads.values() if one is not thread)
         alone = not killed and others and fatal_signals.ends_alone(tid)
-        if not alone and process.peaks == (None, None):
+        if not alone and process.peaks == (None, None, None):
             status = status_of(tid)
             if "VmHWM" in status and "VmPeak" in status:
                 rss, size = (int(status[name].split()[0]) * 1024 for name in ("VmHWM", "VmPeak"))
-                process.peaks = rss, size
+                process.peaks = rss, size, main_stack(tid, status)
         if killed and not self._root_ended and not process.told:
             if os.WTERMSIG(ending) == signal.SIGSYS or not process.killed:
                 process.killed = True

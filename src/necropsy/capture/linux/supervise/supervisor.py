@@ -30,8 +30,6 @@ ALL = signal.valid_signals()
 TIMED_OUT = 124
 GRACE_S = 5.0
 """Between SIGTERM and SIGKILL after a time limit."""
-REPORT_S = 60.0
-"""How long the end of the command may be held back by its report, as long as that gets on."""
 _QUIET_LOOK_S = 1.0
 """Between two looks at a command that nobody holds."""
 _PATIENCE_S = 15.0
@@ -315,7 +313,7 @@ class Supervisor:
             self.link.send(tracer_process.ENDED + str(status).encode())
         waiting = select.poll()
         waiting.register(self.link, select.POLLIN)
-        standstill = Watchdog(self.facts, REPORT_S)
+        standstill = Watchdog(self.facts, self.options.report_s)
         while not standstill.look(self.tracer, self.facts.reporter):
             if waiting.poll(100):
                 message = self._receive()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import signal
 import time
 from collections.abc import Callable, Mapping
@@ -14,10 +15,14 @@ from pathlib import Path
 from necropsy.capture.linux.inspect import siginfo
 from necropsy.capture.linux.supervise.crash_context import Request, Sent
 from necropsy.capture.run_options import Said
-from necropsy.model import Crash, Exit, Limit, Process, StackUse
+from necropsy.model import Crash, Exit, HeapUse, Limit, Process, ProfileMark, ResourceUse, StackUse, TreeUse
 
 _STARTED_AT = time.time() - time.monotonic()
 """What the wall clock is ahead of the monotonic one."""
+
+
+_SMALL_STACK = 256 << 10
+"""The kernel gives about half of that to every program."""
 
 
 def now() -> str:
@@ -51,6 +56,18 @@ def state_of(tid: int) -> str | None:
         return Path(f"/proc/{tid}/stat").read_bytes().rpartition(b") ")[2][:1].decode()
     except OSError:
         return None
+
+
+def main_stack(tid: int, status: dict[str, str]) -> tuple[int, int] | None:
+    """How large the main thread's stack is, and its limit, where less than 12 % of that is left. As ``exits.c``."""
+    size = int(status.get("VmStk", "0").split()[0]) * 1024
+    if size < _SMALL_STACK:
+        return None
+    try:
+        limit, _ = resource.prlimit(tid, resource.RLIMIT_STACK)
+    except OSError:
+        return None
+    return (size, limit) if limit >= 0 and size * 100 > limit * 88 else None
 
 
 def is_dead(tid: int) -> bool:
@@ -88,9 +105,9 @@ def executable_of(pid: int) -> str | None:
         return None
 
 
-@dataclass
+@dataclass(slots=True, eq=False)
 class Traced:
-    """One process: what is remembered from its stops until it has ended."""
+    """One process: what is remembered from its stops until it has ended. With slots, as there may be thousands."""
 
     pid: int
     parent: int | None = None
@@ -113,8 +130,15 @@ class Traced:
     stacks: tuple[StackUse, ...] | None = None
     threads_ended: int = 0
     peak_rss: int | None = None
+    main_stack: tuple[int, int] | None = None
+    """How large the main thread's stack was at its end, and its limit, where less than 12 % of that was left."""
     peak_address_space: int | None = None
     limits: tuple[Limit, ...] | None = None
+    memory: tuple[ResourceUse, ...] | None = None
+    heap: HeapUse | None = None
+    peaks: ResourceUse | None = None
+    marks: tuple[ProfileMark, ...] | None = None
+    memory_of_tree: tuple[TreeUse, ...] | None = None
     group_stopped: bool = False
     executed: bool = False
     executions: int = 0
@@ -177,6 +201,12 @@ class Traced:
         self.wall_s = at - self.begun
         self.threads = 0
 
+    def _with_stack(self) -> tuple[Limit, ...] | None:
+        if self.main_stack is None or any(one.name == "RLIMIT_STACK" for one in self.limits or ()):
+            return self.limits
+        used, limit = self.main_stack
+        return (*(self.limits or ()), Limit(name="RLIMIT_STACK", limit=limit, used=used))
+
     def as_noun(self) -> Process:
         """As the model says it."""
         return Process(
@@ -191,5 +221,10 @@ class Traced:
             stacks=self.stacks,
             peak_rss=self.peak_rss,
             peak_address_space=self.peak_address_space,
-            limits=self.limits,
+            limits=self._with_stack(),
+            memory=self.memory,
+            heap=self.heap,
+            peaks=self.peaks,
+            marks=self.marks,
+            memory_of_tree=self.memory_of_tree,
         )

@@ -25,7 +25,7 @@ class ThreadGroup:
     threads: dict[int, Tracee] = field(default_factory=dict)
     signals: dict[int, bytes] = field(default_factory=dict)
     chances: dict[int, tuple[FirstChance, ...]] = field(default_factory=dict)
-    peaks: tuple[int | None, int | None] = (None, None)
+    peaks: tuple[int | None, int | None, tuple[int, int] | None] = (None, None, None)
     holding: bool = False
     held_since: float = 0.0
     last_held: float = 0.0
@@ -133,7 +133,7 @@ class TracedThreads:
     def finish(self, thread: Tracee, status: int) -> None:
         """It has ended: the journal is told."""
         process = thread.process
-        peaks = process.peaks if thread.tid == process.pid else (None, None)
+        peaks = process.peaks if thread.tid == process.pid else (None, None, None)
         self.told.finished(Finished(thread.tid, process.pid, status, time.monotonic(), *peaks))
         self.threads.pop(thread.tid, None)
         process.threads.pop(thread.tid, None)

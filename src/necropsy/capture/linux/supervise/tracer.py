@@ -24,14 +24,13 @@ from necropsy.capture.linux.supervise.interrupted_calls import InterruptedCalls
 from necropsy.capture.linux.supervise.leak_sanitizer import LeakSanitizer
 from necropsy.capture.linux.supervise.lost_privileges import LostPrivileges
 from necropsy.capture.linux.supervise.preload import Preloader
-from necropsy.capture.linux.supervise.process_tree import MOST_DEATHS, ProcessTree
+from necropsy.capture.linux.supervise.process_tree import MOST_DEATHS, ProcessTree, StoppedProcesses
 from necropsy.capture.linux.supervise.ptrace import Stop
 from necropsy.capture.linux.supervise.read_jobs import ReadJob, changed, with_end
 from necropsy.capture.linux.supervise.reader_pool import ReaderPool
 from necropsy.capture.linux.supervise.secondary_exits import LOOK_S, SecondaryExits
 from necropsy.capture.linux.supervise.shared_memory import Facts
 from necropsy.capture.linux.supervise.signal_senders import SignalSenders
-from necropsy.capture.linux.supervise.stopped_processes import StoppedProcesses
 from necropsy.capture.linux.supervise.termination_requests import TerminationRequests, ended_by, ends_soon, exited
 from necropsy.capture.linux.supervise.traced_processes import Traced
 from necropsy.capture.run_options import RunOptions
@@ -189,7 +188,8 @@ class Tracer:
         if self._leak_sanitizer.is_in(process.pid):
             self._let_go(process)
             return
-        self._loop.ordinary(process.pid)
+        if self.options.profile_s is None:
+            self._loop.ordinary(process.pid)
         self._loop.resume(process.pid)
 
     def _let_go(self, process: Traced) -> None:

@@ -129,7 +129,10 @@ class TracerProcess:
     # ------------------------------------------------------------ traced
 
     def _follow(self, command: int) -> None:
-        tracer = Tracer(command, self.log, self.facts, self.options, self.front)
+        kind = Tracer
+        if self.options.profile_s is not None:
+            from necropsy.capture.linux.supervise.profiling_tracer import ProfilingTracer as kind  # noqa: N813
+        tracer = kind(command, self.log, self.facts, self.options, self.front)
         if self.facts.late:
             # It had waited long enough; whether it had been executed already, the front will say.
             tracer.root.command = self.task.words

@@ -13,11 +13,8 @@ from necropsy.capture.process.memory import Memory
 from necropsy.capture.process.native_stack import NativeStack
 from necropsy.model import Address, Stack
 
-_PAGE = 4096
-_SIGRETURN = bytes.fromhex("48c7c00f0000000f05")
-"""``mov rax, 15; syscall``: what a signal handler returns to (``__restore_rt`` of glibc, and of musl)."""
-_SS_SP, _SS_SIZE = 16, 32
-"""Offsets in ``ucontext_t``, which lies where the stack pointer is when the handler has returned (x86-64)."""
+_TO_SIZE = 16
+"""From ``ss_sp`` to ``ss_size`` in ``stack_t``."""
 _LARGEST = 1 << 40
 
 
@@ -47,7 +44,8 @@ def ran_on(maps: MemoryMap, memory: Memory, stack: Stack, unwound: NativeStack) 
     pointer, region, stay = stack.pointer, _region(maps, stack), unwound.stay
     if pointer is None or region is None or stay is None:
         return stack
-    interrupted = memory.exactly(stay.place.pc, len(_SIGRETURN)) == _SIGRETURN
+    returns = memory.processor.returns_from_signal
+    interrupted = memory.exactly(stay.place.pc, len(returns)) == returns
     called = stay.following is not None and not stay.recovered and stay.place.unwinds is not False
     if not interrupted and (called or stay.end == 0 or "scan" in unwound.guesses):
         return stack
@@ -56,7 +54,7 @@ def ran_on(maps: MemoryMap, memory: Memory, stack: Stack, unwound: NativeStack) 
     low, high = _given(memory, at) if interrupted else (0, 0)
     if not (high - low < _LARGEST and region.low <= low <= at < high <= region.high):
         # A mapping may hold more than this stack above it, and it begins where the outermost frame is.
-        low, high = region.low, min(at + _PAGE - 1 & -_PAGE, region.high)
+        low, high = region.low, min(at + memory.page - 1 & -memory.page, region.high)
     return Stack(
         low=Address(low),
         high=Address(high),
@@ -69,6 +67,10 @@ def ran_on(maps: MemoryMap, memory: Memory, stack: Stack, unwound: NativeStack) 
 
 
 def _given(memory: Memory, context: int) -> tuple[int, int]:
-    """The arguments of ``sigaltstack``, by the kernel's record at ``context``; 0, 0 where it cannot be read."""
-    low, size = memory.u64(context + _SS_SP), memory.u64(context + _SS_SIZE)
+    """The arguments of ``sigaltstack``, by the kernel's record at ``context``; 0, 0 where it cannot be read.
+
+    ``context`` is the stack pointer when the handler has returned.
+    """
+    at = context + memory.processor.to_signal_stack
+    low, size = memory.u64(at), memory.u64(at + _TO_SIZE)
     return (low, low + size) if low and size else (0, 0)

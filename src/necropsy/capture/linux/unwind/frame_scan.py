@@ -10,14 +10,12 @@ from necropsy.capture.process.deep_stack import CodeLocation
 from necropsy.capture.process.memory import Memory
 from necropsy.capture.process.native_stack import LARGE_FRAME, Cursor, NativeStack
 from necropsy.capture.process.registers import Registers
+from necropsy.formats.processors import Processor
 from necropsy.model import Stack
 
 OUTERMOST = frozenset({"_start", "clone", "clone3", "__clone", "__clone3", "_dl_start_user", "start_thread"})
 """Functions that nobody called."""
 _SCANNED_WORDS = 4096
-_CLONES = frozenset({56, 435})
-"""The numbers of clone(2) and clone3(2) on x86-64."""
-_SYSCALL = bytes.fromhex("0f05")
 
 
 class FrameScan:
@@ -26,6 +24,8 @@ class FrameScan:
     def __init__(self, maps: MemoryMap, memory: Memory, fits: Callable[[NativeStack, int], bool] | None = None) -> None:
         """``fits`` says whether the call before a return address can have led to the frame that was found last."""
         self._maps, self._memory, self._fits = maps, memory, fits
+        self._processor = memory.processor
+        self._mask = memory.processor.link_mask
 
     def innermost(
         self,
@@ -35,27 +35,29 @@ class FrameScan:
         places: Callable[[int, bool], Sequence[CodeLocation]],
     ) -> Cursor | None:
         """The frame at which the thread stands; where no code is, its caller, and it is added to ``out`` itself."""
-        if self._maps.executable_at(registers.rip):
+        if self._maps.executable_at(registers.pc):
             return Cursor(dict(registers.values), exact=True, listed=False)
-        out.add(places(registers.rip, True), registers.rsp)
-        return self.caller(out, registers.values, stack, called=True)
+        out.add(places(registers.pc, True), registers.sp)
+        return self.caller(out, Cursor(registers.values, exact=True), stack, called=True)
 
-    def caller(
-        self, out: NativeStack, state: Mapping[str, int], stack: Stack | None, *, called: bool = False
-    ) -> Cursor | None:
+    def caller(self, out: NativeStack, start: Cursor, stack: Stack | None, *, called: bool = False) -> Cursor | None:
         """The caller, where nothing says how to unwind: by frame pointer, or by a return address, as noted in ``out``.
 
         ``called``: the thread is at an address where there is no code.
         """
-        pointer, frame_pointer = state.get("rsp", 0), state.get("rbp", 0)
+        state, cpu = start.registers, self._processor
+        pointer, frame_pointer = state.get(cpu.pointer, 0), state.get(cpu.frame, 0)
         high = stack.high if stack is not None and stack.high is not None else pointer + (1 << 20)
         index = len(out)
-        if called:
+        if cpu.link is not None and start.exact and (by_link := self._by_link(state, cpu.link, called=called)):
+            out.recover(index, "scan" if called else "frame-pointer")
+            return by_link
+        if called and cpu.link is None:
             # Nothing ran at the bad address: the call that led there has just pushed its return address.
             value = self._memory.u64(pointer)
             if value is not None and self.is_return_address(value):
                 out.recover(index, "scan")
-                return _found({**state, "rip": value, "rsp": pointer + 8})
+                return _found({**state, cpu.counter: value, cpu.pointer: pointer + 8})
         # Code that keeps no frame pointer leaves there that of a caller, who may be far away.
         by_pointer = None if called else self._by_frame_pointer(pointer, frame_pointer, high)
         if by_pointer is not None and frame_pointer - pointer <= LARGE_FRAME:
@@ -64,7 +66,11 @@ class FrameScan:
         for at, value in self._words(pointer, high):
             if self.is_return_address(value) and (self._fits is None or self._fits(out, value)):
                 out.recover(index, "scan")
-                return _found({"rip": value, "rsp": at + 8, "rbp": frame_pointer if frame_pointer > at else 0})
+                frame = frame_pointer if frame_pointer > at else 0
+                if cpu.link is not None:
+                    # It stands in a frame's record, behind the caller's frame pointer.
+                    frame = self._memory.u64(at - 8) or 0
+                return _found({cpu.counter: value, cpu.pointer: at + 8, cpu.frame: frame})
         if by_pointer is not None:
             out.recover(index, "frame-pointer")
         return by_pointer
@@ -73,9 +79,37 @@ class FrameScan:
         if not pointer <= frame_pointer < high or frame_pointer % 8:
             return None
         saved, value = self._memory.u64(frame_pointer), self._memory.u64(frame_pointer + 8)
-        if saved is None or value is None or not self.is_return_address(value):
+        if value is not None and self._mask is not None:
+            value &= self._mask
+        if saved is None or value is None or not self._may_return_to(value):
             return None
-        return _found({"rip": value, "rsp": frame_pointer + 16, "rbp": saved})
+        cpu = self._processor
+        return _found({cpu.counter: value, cpu.pointer: frame_pointer + 16, cpu.frame: saved})
+
+    def _by_link(self, state: Mapping[str, int], link: str, *, called: bool) -> Cursor | None:
+        """The caller whose return address is still in its register; None where the function has saved it.
+
+        ``called``: the register is what the call to nowhere left there, unless a return led to it. Where the code
+        cannot be read, a return address into another file was not left by a call that this function made.
+        """
+        cpu = self._processor
+        pc, frame = state.get(cpu.counter, 0), state.get(cpu.frame, 0)
+        value = state.get(link, 0) & (self._mask or -1)
+        if value == pc or not self._may_return_to(value):
+            return None
+        if not called:
+            from necropsy.formats import arm64_code
+
+            where = arm64_code.link(lambda at: self._memory.some(at, 4), pc)
+            if where == "saved":
+                return None
+            if where is None:
+                own, other = self._maps.at(pc), self._maps.at(value - 4)
+                same = own is not None and other is not None and own.path == other.path
+                saved = (self._memory.u64(frame + 8) or 0) & (self._mask or -1)
+                if same or saved == value:
+                    return None
+        return _found({**state, cpu.counter: value})
 
     def _words(self, low: int, high: int) -> Iterator[tuple[int, int]]:
         one = self._maps.at(low) or self._maps.above(low)
@@ -84,7 +118,8 @@ class FrameScan:
         high = min(high, self._end_of_alike(one, low + _SCANNED_WORDS * 8))
         data = self._memory.some(low, max(min(_SCANNED_WORDS * 8, high - low), 0))
         for index in range(len(data) // 8):
-            yield low + index * 8, struct.unpack_from("<Q", data, index * 8)[0]
+            value: int = struct.unpack_from("<Q", data, index * 8)[0]
+            yield low + index * 8, value if self._mask is None else value & self._mask
 
     def _end_of_alike(self, one: MapEntry | None, most: int) -> int:
         """Where the memory that ``one`` begins ends; a coroutine's stack may be right below a library's variables."""
@@ -98,6 +133,8 @@ class FrameScan:
         """Whether a call instruction stands right before it, in executable memory."""
         if not self._maps.executable_at(value - 1):
             return False
+        if self._processor.link is not None:
+            return self._behind_a_call_of_arm(value) is True
         code = self._memory.exactly(value - 7, 7)
         if code is None:
             return False
@@ -105,13 +142,33 @@ class FrameScan:
             return True
         return any(code[at] == 0xFF and code[at + 1] >> 3 & 7 == 2 for at in (5, 4, 3, 1, 0))
 
+    def _may_return_to(self, value: int) -> bool:
+        """As ``is_return_address``, also where the code is not at hand, if only such code leads there (AArch64)."""
+        if self._processor.link is None:
+            return self.is_return_address(value)
+        return self._maps.executable_at(value - 1) and self._behind_a_call_of_arm(value) is not False
+
+    def _behind_a_call_of_arm(self, value: int) -> bool | None:
+        """Whether ``BL`` or a form of ``BLR`` stands before; None where the code cannot be read."""
+        word = None if value & 3 else self._memory.u32(value - 4)
+        if word is None:
+            return False if value & 3 else None
+        return word & 0xFC000000 == 0x94000000 or word & 0xFEFFF000 == 0xD63F0000
+
 
 def is_outermost(out: NativeStack, registers: Registers, memory: Memory) -> bool:
     """Nobody called the last frame: its name says so, or the thread stands behind the clone(2) that made it."""
     if len(out) and out.places[-1].function in OUTERMOST:
         return True
-    is_new = registers.values.get("orig_rax") in _CLONES and registers["rax"] == 0
-    return is_new and len(out) == 1 and memory.exactly(registers.rip - 2, 2) == _SYSCALL
+    cpu = registers.processor
+    is_new = registers.values.get(cpu.call_number) in cpu.clones and registers[cpu.call_result] == 0
+    size = len(cpu.system_call)
+    return is_new and len(out) == 1 and memory.exactly(registers.pc - size, size) == cpu.system_call
+
+
+def ends_chain(at: Cursor, processor: Processor) -> bool:
+    """A frame pointer of 0 marks the first frame where the processor's calls keep one (AArch64)."""
+    return processor.link is not None and not at.exact and at.registers.get(processor.frame) == 0
 
 
 def _found(registers: Mapping[str, int]) -> Cursor:

@@ -45,16 +45,16 @@ class KnownStack:
 
     def find(self, now: Registers) -> tuple[ThreadReport, KernelFrame | None] | None:
         """The stack of a thread with these registers, if one that was unwound before has the same."""
-        known = self._at.get(now.rip)
+        known = self._at.get(now.pc)
         if not known:
             return None
-        data = self._memory.some(now.rsp, max(one.size for one in known))
+        data = self._memory.some(now.sp, max(one.size for one in known))
         words = array("Q", data[: len(data) & ~7])
         for index, one in enumerate(known):
             if one.size <= len(data) and all(words[at] == value for at, value in one.words):
                 if index:
                     known.insert(0, known.pop(index))  # the next one is most likely of the same pool
-                moved = now.rsp - one.pointer
+                moved = now.sp - one.pointer
                 kernel = one.kernel
                 return one.told, kernel and KernelFrame(kernel.kernel, kernel.low + moved, kernel.high + moved)
         return None
@@ -64,13 +64,13 @@ class KnownStack:
         if len(unwound) > _MOST_FRAMES or not unwound.complete:
             return told
         places, pointers = unwound.places.first(_MOST_FRAMES), unwound.pointers.first(_MOST_FRAMES)
-        chain = tuple(place.pc for place in places), tuple(pointer - now.rsp for pointer in pointers)
+        chain = tuple(place.pc for place in places), tuple(pointer - now.sp for pointer in pointers)
         told = self._told.setdefault(chain, told)
-        known = self._at.setdefault(now.rip, [])
-        size = pointers[-1] - now.rsp
+        known = self._at.setdefault(now.pc, [])
+        size = pointers[-1] - now.sp
         plain = unwound.plain and not unwound.guesses
         if plain and len(known) < _MOST and 0 <= size <= _LARGEST and not size & 7:
-            returns = {pointer - 8 - now.rsp >> 3: place.pc for place, pointer in zip(places, pointers, strict=True)}
+            returns = {pointer - 8 - now.sp >> 3: place.pc for place, pointer in zip(places, pointers, strict=True)}
             words = tuple((at, value) for at, value in returns.items() if at >= 0)
-            known.append(IdenticalStacks(now.rsp, size, words, told, kernel))
+            known.append(IdenticalStacks(now.sp, size, words, told, kernel))
         return told

@@ -61,14 +61,18 @@ def _starts(memory: Memory, low: int, high: int, known: Container[int]) -> Itera
     low = low + 7 & ~7
     data = memory.some(low, max(high - low, 0))
     words = array("Q", data[: len(data) & ~7])
-    tries = 0
-    for index, value in enumerate(words):
+    tries, mask = 0, memory.processor.link_mask
+    for index, word in enumerate(words):
+        value = word if mask is None else word & mask
         if value not in known:
             continue
         pointer = low + index * 8 + 8
         # Where the callee keeps frame pointers, its caller's lies below the return address.
         below = words[index - 1] if index else 0
-        registers = {"rip": value, "rsp": pointer, **({"rbp": below} if pointer <= below < high else {})}
+        cpu = memory.processor
+        registers = {cpu.counter: value, cpu.pointer: pointer}
+        if pointer <= below < high:
+            registers[cpu.frame] = below
         yield Cursor(registers, listed=False)
         tries += 1
         if tries >= _MOST_TRIES:

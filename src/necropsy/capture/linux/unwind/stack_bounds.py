@@ -14,20 +14,17 @@ from pathlib import Path
 import msgspec
 
 from necropsy.capture.linux.inspect.memory_map import MapEntry, MemoryMap
-from necropsy.capture.process.memory import Memory
+from necropsy.capture.process.memory import PAGE, Memory
 from necropsy.capture.process.registers import Registers
 from necropsy.model import Address, Stack
 
-PAGE = 4096
-KERNEL_GAP = 256 * PAGE
+GAP_PAGES = 256
 """``stack_guard_gap``: what the kernel keeps free below a stack that grows (mm/mmap.c; not readable from outside)."""
 _RED_ZONE = 128
-_PROBE = 16 * PAGE
+_PROBE = 64 << 10
 """How far below the stack pointer a compiler's own probe may touch (``-fstack-check`` probes 3 to 4 pages ahead)."""
 _FARTHEST = 1 << 40
 """Bytes below a stack beyond which no frame has moved its pointer, but something has overwritten it."""
-_TCB_SEARCH = (0x200, 0xC00)
-"""``stackblock`` lies at 0x690 of ``struct pthread`` in glibc 2.17 to 2.41; it is recognised, not assumed."""
 
 
 def soft_limit(pid: int) -> int | None:
@@ -49,8 +46,8 @@ def of_thread(
 
     ``guard_hit`` is left to ``exhausted``.
     """
-    own = _main(maps, limit) if is_main else _by_control_block(maps, memory, registers["fs_base"])
-    sp = registers.rsp
+    own = of_main(maps, limit, memory.page) if is_main else of_control_block(maps, memory, registers.thread_pointer)
+    sp = registers.sp
     under = maps.at(sp)
     if own is not None and own.low is not None and own.high is not None:
         if own.low <= sp <= own.high or not _elsewhere(own, under, registers):
@@ -82,11 +79,12 @@ def _elsewhere(own: Stack, under: MapEntry | None, registers: Registers) -> bool
         return False
     if under is None or not under.writable:
         return False
-    jumped = registers.rsp < own.low and own.low <= registers.rbp < own.high
+    jumped = registers.sp < own.low and own.low <= registers.fp < own.high
     return not jumped
 
 
-def _main(maps: MemoryMap, limit: int | None) -> Stack | None:
+def of_main(maps: MemoryMap, limit: int | None, page: int = PAGE) -> Stack | None:
+    """The main thread's stack as far as it has grown; ``limit`` is the soft RLIMIT_STACK, see ``soft_limit``."""
     stack = maps.named("[stack]")
     if stack is None:
         return None
@@ -96,26 +94,34 @@ def _main(maps: MemoryMap, limit: int | None) -> Stack | None:
         low = below.low
     high = max(one.high for one in maps if one.path == "[stack]")
     size = None if limit is None or limit < 0 else limit
-    return Stack(low=Address(low), high=Address(high), size=size, guard=KERNEL_GAP, is_main=True)
+    return Stack(low=Address(low), high=Address(high), size=size, guard=GAP_PAGES * page, is_main=True)
 
 
-def _by_control_block(maps: MemoryMap, memory: Memory, fs_base: int) -> Stack | None:
-    """From ``stackblock``, ``stackblock_size`` and ``guardsize`` of glibc's ``struct pthread`` at ``fs_base``."""
-    first, last = _TCB_SEARCH
-    data = memory.some(fs_base, last + 24)
-    for offset in range(first, min(last, len(data) - 24), 8):
+def of_control_block(maps: MemoryMap, memory: Memory, thread_pointer: int) -> Stack | None:
+    """From ``stackblock``, ``stackblock_size`` and ``guardsize`` of the thread's ``struct pthread`` of glibc.
+
+    These lie next to each other, in glibc 2.17 to 2.41 for x86-64 from 0x690 on; they are recognised, not assumed.
+    """
+    first, last = memory.processor.control_block
+    data = memory.some(thread_pointer + first, last - first + 24)
+    for offset in range(0, min(last - first, len(data) - 24), 8):
         block, size, guard = struct.unpack_from("<QQQ", data, offset)
-        if not (block < fs_base < block + size and 0 < size < 1 << 44 and guard < size):
+        if not (block < thread_pointer < block + size and 0 < size < 1 << 44 and guard < size):
             continue
         # User-given stacks (pthread_attr_setstack) need not be aligned to pages and have no guard of glibc's.
-        if block + size - fs_base > 1 << 16 or guard % PAGE:
+        if block + size - thread_pointer > 1 << 16 or guard % memory.page:
             continue
         low = block + guard
         if maps.at(low) is None:
             continue
-        low = _above_zones(maps, low, fs_base)
+        low = _above_zones(maps, low, thread_pointer)
         return Stack(low=Address(low), high=Address(block + size), size=block + size - low, guard=low - block)
-    holder = maps.at(fs_base)
+    return around(maps, thread_pointer)
+
+
+def around(maps: MemoryMap, address: int) -> Stack | None:
+    """The mapping around an address on a thread's stack, if it lies above a guard page."""
+    holder = maps.at(address)
     if holder is None or not holder.writable or holder.path == "[heap]":
         return None
     guard_map = maps.at(holder.low - 1)
@@ -143,7 +149,7 @@ def _from_mapping(maps: MemoryMap, mapping: MapEntry) -> Stack:
     )
 
 
-def as_at_the_fault(stack: Stack, fault_address: int | None) -> Stack:
+def as_at_the_fault(stack: Stack, fault_address: int | None, page_size: int = PAGE) -> Stack:
     """The stack as it was when nothing was mapped at ``fault_address`` (SEGV_MAPERR).
 
     The kernel lets a main thread's stack grow when another process reads below it, too, and then up to the limit of the
@@ -151,10 +157,10 @@ def as_at_the_fault(stack: Stack, fault_address: int | None) -> Stack:
     """
     if fault_address is None or not stack.is_main or stack.low is None or stack.high is None or stack.size is None:
         return stack
-    page = fault_address & -PAGE
+    page = fault_address & -page_size
     if not stack.low <= fault_address < stack.high or stack.high - page <= stack.size:
         return stack
-    return msgspec.structs.replace(stack, low=Address(page + PAGE))
+    return msgspec.structs.replace(stack, low=Address(page + page_size))
 
 
 def exhausted(stack: Stack, fault_address: int | None) -> bool | None:

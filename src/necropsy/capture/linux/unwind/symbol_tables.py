@@ -65,10 +65,22 @@ class SymbolTables:
 
     def fits(self, out: NativeStack, value: int) -> bool:
         """A direct call must have gone to the function that is there; of one through a table, nobody knows."""
-        code = self._memory.exactly(value - 5, 5)
-        if code is None or code[0] != 0xE8:
+        target = self._target(value)
+        if target is None:
             return True
-        target = value + struct.unpack("<i", code[1:])[0]
         callee = self._function(out.places[-1].pc - (len(out) > 1))
         called = self._function(target)
         return callee is None or called is None or called[1] == callee[1]
+
+    def _target(self, value: int) -> int | None:
+        """Where the direct call before a return address goes; None where it is none."""
+        if self._memory.processor.link is not None:
+            from necropsy.formats import arm64_code
+
+            word = self._memory.u32(value - 4)
+            return None if word is None else arm64_code.call_target(word, value - 4)
+        code = self._memory.exactly(value - 5, 5)
+        if code is None or code[0] != 0xE8:
+            return None
+        distance: int = struct.unpack("<i", code[1:])[0]
+        return value + distance

@@ -40,7 +40,8 @@ class Symbolizer:
         self._drgn = drgn
         self._maps, self._memory, self._files = maps, memory, files
         self._generated = GeneratedCode(memory, files).function
-        self._program, self._debug = (drgn.Program(drgn.Platform(drgn.Architecture.X86_64)) for _ in range(2))
+        machine = getattr(drgn.Architecture, memory.processor.name.upper())
+        self._program, self._debug = (drgn.Program(drgn.Platform(machine)) for _ in range(2))
         self.unreadable: list[str] = []
         """Files that could not be opened: their frames have no names."""
         self._told: set[int] = set()

@@ -12,7 +12,7 @@ from necropsy.capture.linux.inspect.memory_map import MemoryMap
 from necropsy.capture.linux.inspect.modules import MappedFiles
 from necropsy.capture.linux.unwind import alternate_stacks, outermost_frames
 from necropsy.capture.linux.unwind.cfi_step import CfiStep
-from necropsy.capture.linux.unwind.frame_scan import FrameScan, is_outermost
+from necropsy.capture.linux.unwind.frame_scan import FrameScan, ends_chain, is_outermost
 from necropsy.capture.linux.unwind.symbol_tables import SymbolTables
 from necropsy.capture.linux.unwind.symbolizer import Symbolizer
 from necropsy.capture.process.deep_stack import CodeLocation
@@ -63,7 +63,7 @@ class Unwinder:
         alternate_stacks.watch(self._maps, stack, out)
         at = self._scan.innermost(out, registers, stack, self._names.at)
         if at is not None:
-            self._follow(out, at, registers, stack, deadline)
+            self._follow(out, self._tables.with_stack_pointer(at), registers, stack, deadline)
 
         def follow(outer: NativeStack, start: Cursor, until: float) -> None:
             self._follow(outer, start, registers, stack, until)
@@ -76,12 +76,13 @@ class Unwinder:
         self, out: NativeStack, start: Cursor, registers: Registers, stack: Stack | None, deadline: float
     ) -> None:
         at: Cursor | None = start
+        cpu = self._memory.processor
         scans = 0
         repeats = RecursionSkip(self._memory, self.place_of)
         seen: set[tuple[int, int, bool]] = set()
         self._tables.only_simple = True
         while at is not None:
-            where = (at.registers.get("rip", 0), at.registers.get("rsp", 0), at.listed)
+            where = (at.registers.get(cpu.counter, 0), at.registers.get(cpu.pointer, 0), at.listed)
             if where in seen:
                 out.why = "the chain of frames goes in circles"
                 return
@@ -90,16 +91,20 @@ class Unwinder:
             if ended != "bottom" and time.monotonic() > deadline:
                 out.why = outermost_frames.LATE
                 return
-            if ended == "bottom" or is_outermost(out, registers, self._memory):
+            if ended == "bottom" or is_outermost(out, registers, self._memory) or ends_chain(at, cpu):
                 out.complete = True
                 simple = self._tables.only_simple and self._tables.by_stack_pointer
                 out.plain = ended == "bottom" and len(seen) == 1 and simple
                 return
-            at = self._scan.caller(out, at.registers, stack)
+            at = self._scan.caller(out, at, stack)
             if at is not None and out.recovered.get(len(out)) == "scan":
                 scans += 1
                 high = stack.high if stack is not None else None
-                at = repeats.beyond(out, at, high, deadline) if scans <= _MOST_SCANS else None
+                if scans > _MOST_SCANS:
+                    at = None
+                elif cpu.link is None:
+                    at = repeats.beyond(out, at, high, deadline)
+            at = at and self._tables.with_stack_pointer(at)
 
 
 def with_names(maps: MemoryMap, memory: Memory, files: MappedFiles, gaps: Gaps) -> Unwinder:

@@ -35,7 +35,7 @@ def _of_finding(one: Diagnosis) -> str:
 
 def command(name: str, properties: Mapping[str, str], message: str) -> str:
     """One workflow command; whatever is in its parts, it stays one line and one command."""
-    said = ",".join(f"{key}={_property(value)}" for key, value in properties.items())
+    said = ",".join(f"{key}={_property(clean(value))}" for key, value in properties.items())
     return f"::{name} {said}::{_data(message[:_LONGEST])}"
 
 

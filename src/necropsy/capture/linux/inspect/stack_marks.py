@@ -1,0 +1,272 @@
+"""The high-water mark of a thread's stack: the lowest page that was ever touched, from the kernel's page map.
+
+Pages stay until the thread ends, also long after the call that touched them has returned. What is marked was touched,
+by a frame or by a probe ahead of one (``-fstack-clash-protection``), to a page; swapped pages count.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+from necropsy.capture.linux.inspect import memory_map, resident_pages
+from necropsy.capture.linux.inspect.process_memory import ProcessMemory
+from necropsy.capture.linux.unwind import stack_bounds
+from necropsy.capture.process.memory import Memory
+from necropsy.capture.process.registers import Registers
+from necropsy.model import Frame, SetBy, Stack, StackFunction, StackUse
+
+PAGE = resident_pages.PAGE
+_DEFAULT = 2 << 20
+"""ARCH_STACK_DEFAULT_SIZE of glibc on x86-64: the size of a thread's stack where the limit is unlimited."""
+_HUGE = 2 << 20
+_STARTER = (0x600, 0x700)
+"""``start_routine`` lies at 0x640 of ``struct pthread`` in glibc 2.34 to 2.41; it is recognised, not assumed."""
+
+
+@dataclass
+class StackCopy:
+    """The bytes of a stack from its lowest touched page on, and the mappings of its process.
+
+    With ``registers``, from the stack pointer that the thread had then.
+    """
+
+    pid: int
+    low: int
+    data: bytes
+    maps: memory_map.MemoryMap
+    reused: bool = False
+    """Another thread had it before, and may have left something at its top."""
+    registers: Registers | None = None
+    python: tuple[Frame, ...] = ()
+    """The thread's Python frames, innermost first, as far as they were read."""
+
+
+@dataclass
+class StackMark:
+    """A thread's stack, ``[low, high)``, and the lowest page of it that was seen to be touched."""
+
+    tid: int
+    is_main: bool
+    name: str | None
+    low: int
+    high: int
+    size: int | None
+    guard: int | None
+    set_by: SetBy | None = None
+    base: int = 0
+    """Where its control block is, of a thread that Python started."""
+    python_name: str | None = None
+    lowest: int | None = None
+    at: float | None = None
+    """When ``lowest`` was first seen, in seconds of the monotonic clock."""
+    inherited: int | None = None
+    """The lowest page that a forked process has from its parent."""
+    exact: bool = False
+    ended: bool = False
+    copy: StackCopy | None = None
+    """What was on it when it was last looked at, of threads that used much of it."""
+    copied_at: int = 0
+    """The mark when the thread was last stopped for ``live``."""
+    copied_after: float = 0.0
+    """Not to be tried before, in seconds of the monotonic clock."""
+    live: StackCopy | None = None
+    """What was on it while it was in use."""
+    elsewhere: bool = False
+    """The thread was seen to run on other memory, as coroutines and signal handlers do."""
+    functions: tuple[StackFunction, ...] | None = None
+    """What filled it."""
+
+    def __post_init__(self) -> None:
+        """No copy was tried yet."""
+        self.copied_at = self.high
+
+    def look(self, pid: int, now: float) -> None:
+        """Move the mark if a lower page was touched since the last look. Raises OSError, TooLargeError."""
+        until = self.high if self.lowest is None else self.lowest
+        # Of memory that the program brought, the first page may hold something else at its beginning.
+        found = next(resident_pages.ranges(pid, -(-self.low // PAGE) * PAGE, until), None)
+        if found is not None and (self.lowest is None or found[0] < self.lowest):
+            self.lowest, self.at = max(found[0], self.low), now
+
+    def inherit(self, parent: int | None) -> None:
+        """The process was forked: the pages that its parent has touched are not its own.
+
+        ``parent`` may have touched more since, and the process before it was looked at: what was there at the fork is
+        within both. Raises OSError, TooLargeError.
+        """
+        found = None
+        if parent is not None and self.lowest is not None:
+            found = next(resident_pages.ranges(parent, self.low, self.high), None)
+        self.copied_at = self.lowest if self.lowest is not None else self.high
+        self.inherited = self.lowest if found is None or self.lowest is None else max(self.lowest, found[0])
+
+    def note_pointer(self, pointer: int) -> None:
+        """See whether the thread's stack pointer is in its stack; that of the main thread may have grown meanwhile."""
+        low = max(self.high - (self.size or 1 << 40), 0) if self.is_main else self.low
+        if not low <= pointer <= self.high:
+            self.elsewhere = True
+
+    @property
+    def share(self) -> float:
+        """How much of the stack was used, as a share of its size."""
+        return (self.high - self.lowest) / self.size if self.lowest is not None and self.size else 0.0
+
+    def take_copy(self, pid: int, maps: memory_map.MemoryMap, *, reused: bool) -> None:
+        """Keep what is on it. Raises OSError."""
+        if self.lowest is None:
+            return
+        with ProcessMemory(pid) as memory:
+            self.copy = StackCopy(pid, self.lowest, memory.some(self.lowest, self.high - self.lowest), maps, reused)
+
+    def as_noun(self, begun: float) -> StackUse:
+        """As the model says it. ``begun``: the start of the process."""
+        own = self.lowest if self.inherited is None or self.lowest is None or self.lowest < self.inherited else None
+        at = self.at if own is not None else None
+        return StackUse(
+            tid=self.tid,
+            name="main" if self.is_main else self.name,
+            python_name=self.python_name,
+            size=self.size,
+            peak=None if own is None else self.high - own,
+            guard=self.guard,
+            peak_at=None if at is None else round(max(at - begun, 0.0), 3),
+            ended=self.ended,
+            exact=self.exact,
+            inherited=None if self.inherited is None else self.high - self.inherited,
+            set_by=self.set_by,
+            functions=self.functions if own is not None else None,
+        )
+
+
+class StackReader:
+    """Finds the stacks of one process's threads. What is read once is kept: its mappings, its limit, its variables."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._maps: memory_map.MemoryMap | None = None
+        self.limit = stack_bounds.soft_limit(pid)
+        """At the first look: the C library reads it when the program starts."""
+        self._has_omp_size: bool | None = None
+
+    def maps(self, *, fresh: bool = False) -> memory_map.MemoryMap:
+        """The mappings, as they were at some time before unless ``fresh``. Raises OSError."""
+        if self._maps is None or fresh:
+            self._maps = memory_map.read(self.pid)
+        return self._maps
+
+    def main(self, tid: int) -> StackMark | None:
+        """The main thread's stack; its lower end moves, and is that of now. Raises OSError."""
+        stack = stack_bounds.of_main(self.maps(fresh=True), self.limit)
+        return None if stack is None else self._mark(tid, stack, is_main=True, set_by="ulimit -s")
+
+    def other(self, tid: int, base: int) -> StackMark | None:
+        """The stack of a thread whose control block is at ``base``; None where it cannot be told. Raises OSError."""
+        with ProcessMemory(self.pid) as memory:
+            maps = self.maps()
+            if maps.at(base) is None:
+                maps = self.maps(fresh=True)
+            stack = stack_bounds.of_control_block(maps, memory, base)
+            if stack is None:
+                stack = stack_bounds.of_control_block(self.maps(fresh=True), memory, base)
+            if stack is None or stack.low is None or stack.high is None:
+                return None
+            starter = self._starter(memory, base)
+            mark = self._mark(tid, stack, is_main=False, set_by=self._set_by(stack, starter))
+            if mark is not None and "python" in starter:
+                mark.base = base
+            return mark
+
+    def around(self, tid: int, pointer: int) -> StackMark | None:
+        """The stack of a thread of which only the stack pointer is known. Raises OSError."""
+        maps = self.maps()
+        stack = stack_bounds.around(maps, pointer)
+        if stack is None:
+            stack = stack_bounds.around(self.maps(fresh=True), pointer)
+        if stack is None or stack.size is None:
+            return None
+        is_the_limit = self.limit is not None and self.limit // PAGE * PAGE in {
+            stack.size,
+            stack.size + (stack.guard or 0),
+        }
+        return self._mark(tid, stack, is_main=False, set_by="ulimit -s" if is_the_limit else None)
+
+    def _mark(self, tid: int, stack: Stack, *, is_main: bool, set_by: SetBy | None) -> StackMark | None:
+        if stack.low is None or stack.high is None:
+            return None
+        return StackMark(
+            tid, is_main, name_of(self.pid, tid), stack.low, stack.high, stack.size, stack.guard, set_by=set_by
+        )
+
+    def _set_by(self, stack: Stack, starter: str) -> SetBy | None:
+        if stack.size is None:
+            return None
+        sizes = {stack.size, stack.size + (stack.guard or 0)}
+        if self.limit is not None and self.limit // PAGE * PAGE in sizes:
+            return "ulimit -s"
+        if not stack.guard:
+            return "pthread_attr_setstack"
+        if "gomp" in starter or "iomp" in starter or "libomp" in starter:
+            return "OMP_STACKSIZE" if self._names_omp_size() else "attribute"
+        if self.limit == -1 and _DEFAULT in sizes:
+            return "glibc"
+        return "threading.stack_size" if "python" in starter else "attribute"
+
+    def _starter(self, memory: Memory, base: int) -> str:
+        """The name of the file whose function the thread began with, as its control block says; else empty."""
+        first, last = _STARTER
+        data = memory.some(base + first, last - first)
+        for (word,) in struct.iter_unpack("<Q", data[: len(data) & ~7]):
+            one = self.maps().at(word)
+            if one is not None and one.executable and one.path is not None:
+                return one.path.rpartition("/")[2]
+        return ""
+
+    def _names_omp_size(self) -> bool:
+        if self._has_omp_size is None:
+            try:
+                text = Path(f"/proc/{self.pid}/environ").read_bytes()
+            except OSError:
+                text = b""
+            self._has_omp_size = re.search(rb"(?:^|\0)(?:OMP|GOMP|KMP)_STACKSIZE=", text) is not None
+        return self._has_omp_size
+
+
+def name_of(pid: int, tid: int) -> str | None:
+    """The thread's name, as the kernel has it."""
+    try:
+        return Path(f"/proc/{pid}/task/{tid}/comm").read_text(errors="replace").rstrip("\n") or None
+    except OSError:
+        return None
+
+
+def is_backed_by_huge_pages(pid: int, mark: StackMark) -> bool:
+    """Whether the mark may be that of a huge page, which is touched as a whole: then it says nothing below 2 MiB."""
+    if mark.lowest is None or mark.lowest % _HUGE or mark.high - mark.lowest < _HUGE:
+        return False
+    return (_of_mapping(pid, mark.lowest, "AnonHugePages") or 0) > 0
+
+
+def is_locked(pid: int, mark: StackMark) -> bool:
+    """Whether all of its pages are present because the program asked for that (mlockall)."""
+    if mark.lowest is None or mark.lowest != mark.low:
+        return False
+    return (_of_mapping(pid, mark.lowest, "Locked") or 0) > 0
+
+
+def _of_mapping(pid: int, address: int, field: str) -> int | None:
+    """A field of the mapping at ``address`` in ``/proc/PID/smaps``, in bytes."""
+    inside = False
+    try:
+        with Path(f"/proc/{pid}/smaps").open(errors="replace") as file:
+            for line in file:
+                head = re.match(r"([0-9a-f]+)-([0-9a-f]+) ", line)
+                if head is not None:
+                    inside = int(head[1], 16) <= address < int(head[2], 16)
+                elif inside and line.startswith(field + ":"):
+                    return int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        return None
+    return None

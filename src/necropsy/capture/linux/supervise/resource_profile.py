@@ -1,0 +1,206 @@
+"""What the processes of a run use over time: a series of bounded length for each, its peaks, and the limits it has."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from necropsy.capture.linux.inspect.resource_use import ResourceReader, resident, resident_and_proportional
+from necropsy.capture.linux.supervise.gpu_memory import GpuMemory
+from necropsy.capture.linux.supervise.profile_marks import PythonLines, children_of
+from necropsy.capture.linux.supervise.traced_processes import Traced
+from necropsy.capture.process.heap_samples import HeapSamples
+from necropsy.capture.process.profile_series import MarkRecorder, ThinnedSeries
+from necropsy.model import HeapUse, Limit, ProfileMark, ResourceUse, TreeUse
+
+_COST = 400
+"""A look at all processes takes at most this part of the time; the dear look at a tree another one."""
+
+
+@dataclass
+class _Measured:
+    """One process since its last exec."""
+
+    reader: ResourceReader
+    executions: int
+    lines: PythonLines
+    marks: MarkRecorder
+    series: ThinnedSeries[ResourceUse] = field(default_factory=ThinnedSeries)
+    heap: HeapSamples | None = None
+    is_over: bool = False
+
+    @classmethod
+    def of(cls, process: Traced, *, sample: bool) -> _Measured:
+        """A process that was not seen before, or that has executed another program."""
+        lines = PythonLines(process.pid, often=sample)
+        heap = HeapSamples(lines.now) if sample else None
+        marks = MarkRecorder(lines.seen)
+        return cls(ResourceReader(process.pid), process.executions, lines, marks, heap=heap)
+
+    def seen(self, use: ResourceUse, *, last: bool = False) -> None:
+        """What was in use at one time."""
+        self.marks.look(use, last=last)
+        if self.heap is not None:
+            self.heap.look(use, last=last)
+
+
+class TreeSeries:
+    """What the processes of a run use together."""
+
+    def __init__(self) -> None:
+        self._series: ThinnedSeries[TreeUse] = ThinnedSeries()
+        self._next_dear = 0.0
+
+    def add(self, at: float, uses: Sequence[tuple[int, int]]) -> None:
+        """At one time: process and resident memory, of each that is alive."""
+        if not uses:
+            return
+        rss, pss = self._exactly(uses) or (sum(one for _, one in uses), None)
+        self._series.add(TreeUse(at=round(at, 3), processes=len(uses), rss=rss, pss=pss))
+
+    def whole(self) -> tuple[TreeUse, ...]:
+        """All that were kept."""
+        return self._series.whole()
+
+    def _exactly(self, uses: Sequence[tuple[int, int]]) -> tuple[int, int] | None:
+        """All resident memory, and the same with each shared page divided, if there is something to divide."""
+        if len(uses) == 1 or time.monotonic() < self._next_dear:
+            return None
+        begun = time.thread_time()
+        found = [one for pid, _ in uses if (one := resident_and_proportional(pid)) is not None]
+        self._next_dear = time.monotonic() + _COST * (time.thread_time() - begun)
+        return (sum(rss for rss, _ in found), sum(pss for _, pss in found)) if len(found) == len(uses) else None
+
+
+class ResourceProfile:
+    """The resources of all processes of a run."""
+
+    def __init__(self, interval_s: float, *, sample: bool = False) -> None:
+        """``sample``: also what was running while memory grew."""
+        self.interval_s, self._sample = interval_s, sample
+        self._of: dict[int, _Measured] = {}
+        """By ``id`` of the process's ``Traced``, which lives as long as the run."""
+        self._next = time.monotonic()
+        self._tree = TreeSeries()
+        self._alive: set[int] = set()
+        """Those that the last look has seen and that have not ended since."""
+        self._next_exit = self._next
+        self.gpu = GpuMemory(interval_s)
+        self._begun: float | None = None
+        """When the command began."""
+
+    @property
+    def wait_s(self) -> float:
+        """How long to wait before ``look`` is called."""
+        return max(self._next - time.monotonic(), 0.0)
+
+    def look(self, living: Iterable[Traced]) -> None:
+        """See what all of them use, if it is time to."""
+        now = time.monotonic()
+        if now < self._next:
+            return
+        cost_s = 0.0
+        together: list[tuple[int, int]] = []
+        for process in living:
+            measured = self._measured(process)
+            begun = time.thread_time() - measured.reader.dear_s
+            use = self._look_at(process, measured)
+            cost_s += time.thread_time() - measured.reader.dear_s - begun
+            if use is not None:
+                together.append((process.pid, use.rss or 0))
+                measured.seen(use)
+            if measured.reader.has_cuda:
+                self.gpu.start()
+        if self._begun is not None:
+            self._tree.add(now - self._begun, together)
+        self._alive = {pid for pid, _ in together}
+        self._next = now + max(self.interval_s, _COST * cost_s)
+
+    def executed(self, process: Traced) -> None:
+        """It has just begun another program."""
+        self._measured(process)
+
+    def at_exit(self, process: Traced) -> None:
+        """The process is about to end; its memory is still there. Raises nothing."""
+        measured = self._measured(process)
+        use = self._look_at(process, measured, last=True)
+        if use is not None:
+            measured.seen(use, last=True)
+            self._see_all_once_more(process.pid, use.rss or 0)
+        measured.is_over = True
+        measured.lines.close()
+
+    def _see_all_once_more(self, ending: int, rss: int) -> None:
+        """What all use together while this one is still there: no look may have seen it."""
+        self._alive.discard(ending)
+        now, begun = time.monotonic(), time.thread_time()
+        if self._begun is None or now < self._next_exit or not self._alive:
+            return
+        others = [(pid, found) for pid in self._alive if (found := resident(pid)) is not None]
+        self._next_exit = now + _COST * (time.thread_time() - begun)
+        self._tree.add(now - self._begun, [(ending, rss), *others])
+
+    def _measured(self, process: Traced) -> _Measured:
+        found = self._of.get(id(process))
+        if found is None or found.executions != process.executions:
+            if found is not None:
+                found.lines.close()
+            found = self._of[id(process)] = _Measured.of(process, sample=self._sample)
+            if process.role == "command":
+                self._begun = process.begun
+        return found
+
+    def _look_at(self, process: Traced, measured: _Measured, *, last: bool = False) -> ResourceUse | None:
+        if measured.is_over:
+            return None  # what necropsy reads of it from now on may take memory
+        with contextlib.suppress(OSError, ValueError):  # it is gone
+            at = time.monotonic() - process.begun
+            use = measured.reader.look(at, last=last, gpu=self.gpu.of(process.pid))
+            measured.series.add(use)
+            return use
+        return None
+
+    # ------------------------------------------------------------ what came of it
+
+    def memory(self, process: Traced) -> tuple[ResourceUse, ...] | None:
+        """What was in use over time; None of a process that was never looked at."""
+        measured = self._of.get(id(process))
+        return (measured.series.whole() or None) if measured is not None else None
+
+    def heap(self, process: Traced) -> HeapUse | None:
+        """What was running while its memory grew, if that was asked for."""
+        measured = self._of.get(id(process))
+        return measured.heap.whole() if measured is not None and measured.heap is not None else None
+
+    def peaks(self, process: Traced) -> ResourceUse | None:
+        """The most of each; None of a process that was never looked at."""
+        measured = self._of.get(id(process))
+        return measured.reader.peaks() if measured is not None and measured.series.whole() else None
+
+    def marks(self, process: Traced, processes: Iterable[Traced]) -> tuple[ProfileMark, ...] | None:
+        """What happened to it, by time; ``processes``: those among which its children are."""
+        measured = self._of.get(id(process))
+        if measured is None:
+            return None
+        found = [*measured.marks.whole(), *children_of(process, processes)]
+        return tuple(sorted(found, key=lambda one: one.at)) or None
+
+    def memory_of_tree(self, process: Traced) -> tuple[TreeUse, ...] | None:
+        """What the run's processes used together over time; None of other processes than the command."""
+        return (self._tree.whole() or None) if process.role == "command" else None
+
+    def limits(self, process: Traced) -> tuple[Limit, ...] | None:
+        """The limits that were set, with the most that was seen of each, and those that were read at its end."""
+        measured = self._of.get(id(process))
+        if measured is None:
+            return process.limits
+        own = {one.name: one for one in measured.reader.limits()}
+        for one in process.limits or ():
+            seen = own.get(one.name)
+            peak = max((n for n in (one.peak, seen.peak if seen else None) if n is not None), default=None)
+            own[one.name] = msgspec.structs.replace(one, peak=peak)
+        return tuple(own.values()) or None

@@ -1,0 +1,1 @@
+"""What a healthy run took of its stacks and of its memory."""

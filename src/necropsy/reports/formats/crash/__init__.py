@@ -1,0 +1,1 @@
+"""Formats of crashes: of the deaths in a report, and of the bugs of a triage."""

@@ -1,0 +1,1 @@
+"""Rules on what a process took of its stacks and its memory: `necropsy profile`."""

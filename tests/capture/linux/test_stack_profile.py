@@ -1,0 +1,236 @@
+"""The stack peaks of `necropsy profile`, beside what each thread says itself of the deepest frame that it had."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import build
+from supervised import LOOPS
+
+PAGE = 4096
+SOURCE = r"""
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+static __thread char *lowest;
+static char *high(void) {
+  pthread_attr_t own; void *low; size_t size;
+  if (getpid() == (pid_t)syscall(SYS_gettid)) { /* arguments and environment above its first frame count */
+    char line[512]; FILE *maps = fopen("/proc/self/maps", "r");
+    while (fgets(line, sizeof line, maps)) if (strstr(line, "[stack]")) return (char *)strtoul(strchr(line, '-') + 1, 0, 16);
+  }
+  pthread_getattr_np(pthread_self(), &own); pthread_attr_getstack(&own, &low, &size);
+  return (char *)low + size;
+}
+static void told(const char *name) { if (lowest) printf("%s %ld\n", name, (long)(high() - lowest)); fflush(stdout); }
+__attribute__((noinline)) static int recursion(int n) {
+  volatile char room[300]; room[0] = n;
+  if ((char *)room < lowest || !lowest) lowest = (char *)room;
+  return n ? recursion(n - 1) + room[0] : 0;
+}
+__attribute__((noinline)) static void vla(int n) { volatile char room[n]; room[0] = 1; lowest = (char *)room; }
+__attribute__((noinline)) static void large(void) { volatile char room[700000]; room[0] = 1; lowest = (char *)room; }
+__attribute__((noinline)) static void once(int n) {
+  volatile char *room = __builtin_alloca(n); for (int i = 0; i < n; i += 1024) room[i] = 1; lowest = (char *)room;
+}
+static void run(const char *name) {
+  prctl(PR_SET_NAME, name);
+  if (!strcmp(name, "recursion")) recursion(2000);
+  if (!strcmp(name, "vla")) vla(300000);
+  if (!strcmp(name, "large-frame")) large();
+  if (!strcmp(name, "alloca")) once(500000);
+  if (!strcmp(name, "own-size")) recursion(400);
+  if (!strcmp(name, "own-memory")) once(100000);
+  if (!strcmp(name, "cancelled")) recursion(1500);
+  told(name);
+}
+static void *work(void *name) {
+  run(name);
+  if (!strcmp(name, "stays")) { recursion(900); told(name); pause(); }
+  if (!strcmp(name, "cancelled")) pthread_exit(0);
+  return 0;
+}
+static pthread_t start(const char *name, pthread_attr_t *how) {
+  pthread_t one; pthread_create(&one, how, work, (void *)name); return one;
+}
+int main(int argc, char **argv) {
+  static const char *names[] = {"recursion", "vla", "large-frame", "alloca", "cancelled"};
+  for (int i = 0; i < 5; i++) pthread_join(start(names[i], 0), 0);
+  pthread_attr_t how; pthread_attr_init(&how); pthread_attr_setstacksize(&how, 256 * 1024);
+  pthread_join(start("own-size", &how), 0);
+  void *memory = mmap(0, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  pthread_attr_setstack(&how, memory, 1 << 20);
+  pthread_join(start("own-memory", &how), 0);
+  start("stays", 0);
+  recursion(argc > 1 ? 1000000 : 7000); usleep(30000);
+  printf("main %ld\n", (long)(high() - lowest)); fflush(stdout);
+  return 7;
+}
+"""
+
+
+def profile(
+    folder: Path, command: Sequence[str], *options: str, before: Sequence[str] = (), **popen: Any
+) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
+    """The finished run, and its document."""
+    file = folder / "profile.json"
+    file.unlink(missing_ok=True)
+    words = [*before, sys.executable, "-m", "necropsy", "profile", *options, "--json", str(file), "--", *command]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False, **popen)
+    return done, json.loads(file.read_bytes())
+
+
+def stacks(process: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {one["name"]: one for one in process["stacks"]}
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("stacks")
+    folder.chmod(0o755)
+    return str(build(folder, SOURCE, "-O1", "-fno-optimize-sibling-calls", name="depths"))
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_each_peak_is_within_a_page_of_the_deepest_frame(tmp_path: Path, program: str, loop: str) -> None:
+    done, document = profile(tmp_path, [program], env={**os.environ, "NECROPSY_LOOP": loop})
+    assert done.returncode == 7
+    truth = {name: int(depth) for name, depth in (line.split() for line in done.stdout.splitlines())}
+    assert document["kind"] == "profile"
+    (process,) = document["processes"]
+    seen = stacks(process)
+    assert seen.keys() == truth.keys()
+    for name, depth in truth.items():
+        use = seen[name]
+        assert 0 <= use["peak"] - depth <= PAGE, (name, use, depth)
+        assert use["exact"]
+        assert use["ended"] is (name not in {"main", "stays"})
+    assert {name: use["set_by"] for name, use in seen.items()} == {
+        **dict.fromkeys(truth, "ulimit -s"),
+        "own-size": "attribute",
+        "own-memory": "pthread_attr_setstack",
+    }
+    for name in ("recursion", "own-size", "main"):
+        row = seen[name]["functions"][0]
+        assert (row["function"], row["module"], row["partial"]) == ("recursion", "depths", False)
+        assert row["bytes"] >= 0.95 * seen[name]["peak"]
+        assert row["times"] == pytest.approx({"recursion": 2000, "own-size": 400, "main": 7000}[name], rel=0.02)
+    # Its frame was one of a function that had returned, on a stack where another thread's recursion has left its traces.
+    assert "recursion" not in {row["function"] for row in seen["large-frame"]["functions"] or ()}
+    assert [one["where"] for one in seen["main"]["would_not_fit"]] == ["Windows, python.exe"]
+    assert not document["gaps"] or loop == "python"
+
+
+def test_without_breakpoints_the_last_look_counts_and_the_report_says_so(tmp_path: Path, program: str) -> None:
+    """SIGTRAP that is ignored is inherited, and leaves nothing to stop a thread with."""
+    shell = ["sh", "-c", 'trap "" TRAP; exec "$@"', "sh", program]
+    done, document = profile(tmp_path, shell)
+    assert done.returncode == 7
+    seen = stacks(document["processes"][0])
+    assert seen["main"]["exact"]
+    assert seen["stays"]["exact"]
+    assert any("ended" in gap["why"] and gap["part"] == "stack" for gap in document["gaps"])
+    assert "not observed" in done.stderr
+
+
+def test_a_death_is_reported_and_its_stack_is_full(tmp_path: Path, program: str) -> None:
+    done, document = profile(tmp_path, [program, "deep"])
+    assert done.returncode < 0 or done.returncode == 139
+    assert document["reports"][0]["verdict"]["rule"] == "stack-overflow-recursion"
+    main = stacks(document["processes"][0])["main"]
+    assert main["peak"] == pytest.approx(main["size"], abs=2 * PAGE)
+    assert "100" in done.stderr
+
+
+FORKS = """
+import os, sys, threading
+sys.setrecursionlimit(10**6)
+def nested(n):
+    return 0 if n == 0 else max([n], key=lambda _: nested(n - 1)) and 1
+nested(2500)
+threading.stack_size(1 << 20)
+def work(): nested(200)
+one = threading.Thread(target=work); one.start(); one.join()
+for depth in (0, 5000):
+    pid = os.fork()
+    if pid == 0:
+        nested(depth)
+        os._exit(0)
+    os.waitpid(pid, 0)
+"""
+
+
+def test_what_a_fork_has_inherited_is_no_peak_of_its_own(tmp_path: Path) -> None:
+    done, document = profile(tmp_path, [sys.executable, "-c", FORKS], "--interval", "0.02")
+    assert done.returncode == 0, done.stderr
+    own, *forks = document["processes"]
+    assert own["stacks"][0]["name"] == "main"
+    threads = [one for one in own["stacks"] if one["name"] != "main"]
+    assert [one["set_by"] for one in threads] == ["threading.stack_size"]
+    assert threads[0]["size"] == pytest.approx(1 << 20, abs=2 * PAGE)
+    shallow, deep = sorted((one["stacks"][0] for one in forks), key=lambda one: one["peak"] or 0)
+    assert shallow["inherited"] == own["stacks"][0]["peak"]
+    assert shallow["peak"] is None
+    assert deep["peak"] > 1.5 * own["stacks"][0]["peak"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("setpriv") is None, reason="only root has rights to give up")
+def test_an_ordinary_user_gets_the_same(tmp_path: Path, program: str) -> None:
+    before = ["setpriv", "--inh-caps=-all", "--bounding-set=-all", "sh", "-c", '"$@"', "sh"]
+    done, document = profile(tmp_path, [program], before=before)
+    seen = stacks(document["processes"][0])
+    paranoid = int(Path("/proc/sys/kernel/perf_event_paranoid").read_text())
+    assert seen["main"]["exact"]
+    if paranoid <= 2:
+        truth = dict(line.split() for line in done.stdout.splitlines())
+        assert abs(seen["recursion"]["peak"] - int(truth["recursion"])) <= PAGE
+        assert all(one["exact"] for one in seen.values())
+
+
+NESTED = """
+import json, re, sys, threading
+sys.setrecursionlimit(10**6)
+threading.stack_size(8 << 20)
+def work():
+    json.loads("[" * 20_000 + "]" * 20_000)
+    for number in range(200):
+        re.compile(f"(a|b){number}[c-f]+")
+one = threading.Thread(target=work, name="parser"); one.start(); one.join()
+"""
+
+
+@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="other versions of CPython limit this recursion")
+def test_what_a_deep_call_has_left_is_found_under_shallow_ones(tmp_path: Path) -> None:
+    done, document = profile(tmp_path, [sys.executable, "-c", NESTED])
+    assert done.returncode == 0, done.stderr
+    (thread,) = (one for one in document["processes"][0]["stacks"] if one["name"] != "main")
+    assert thread["peak"] > 1 << 20
+    assert sum(row["bytes"] for row in thread["functions"]) > 0.9 * thread["peak"]
+    assert 19_000 < thread["functions"][0]["times"] < 41_000
+    assert "What filled the stack" in done.stderr
+
+
+def test_a_run_that_came_close_is_warned_of(tmp_path: Path, program: str) -> None:
+    """With a stack of 2,400 KiB, of which the main thread uses 2,190."""
+    done, document = profile(tmp_path, ["sh", "-c", 'ulimit -s 2400; exec "$@"', "sh", program])
+    assert done.returncode == 7
+    (finding,) = (one for one in document["findings"] if "main" in one["summary"])
+    assert (finding["rule"], finding["severity"]) == ("near-stack-overflow", "warning")
+    assert finding["culprit"]["function"] == "recursion"
+    assert "ulimit -s" in finding["fixes"][0]["command"]
+    assert "warning: main used" in done.stderr
+    assert "necropsy check --fix --select op-recursion" in finding["fixes"][1]["text"]
