@@ -51,9 +51,26 @@ class Kernel:
                 case _:
                     pass
 
-        reply = self.client.execute_interactive(code, timeout=seconds, output_hook=take, allow_stdin=False)
+        # A kernel aborts by default what is asked within a moment of an error: the next cell of the test.
+        reply = self.client.execute_interactive(
+            code, timeout=seconds, output_hook=take, allow_stdin=False, stop_on_error=False
+        )
         result.status = reply["content"]["status"]
         return result
+
+    def wait_for(self, kind: str, identity: str, seconds: float = 60) -> dict[str, Any]:
+        """Wait for what one request makes the kernel publish: a ``stream``, ``display_data``, ``execute_input``."""
+        while True:
+            message: dict[str, Any] = self.client.get_iopub_msg(timeout=seconds)
+            if message["msg_type"] == kind and message["parent_header"].get("msg_id") == identity:
+                return message
+
+    def reply(self, identity: str, seconds: float = 30) -> dict[str, Any]:
+        """Wait for the reply to one request, past late answers to ``wait_for_ready``, which asks each second."""
+        while True:
+            message: dict[str, Any] = self.client.get_shell_msg(timeout=seconds)
+            if message["parent_header"].get("msg_id") == identity:
+                return message
 
 
 def processes_below(folder: Path) -> list[Path]:

@@ -52,10 +52,7 @@ def kernel(environment: dict[str, str], server_stderr: Path) -> Iterator[Kernel]
 def dead_cells_output(kernel: Kernel, code: str) -> str:
     """What is shown below a cell that kills its kernel."""
     identity = kernel.client.execute(code)
-    while True:
-        message = kernel.client.get_iopub_msg(timeout=60)
-        if message["msg_type"] == "display_data" and message["parent_header"].get("msg_id") == identity:
-            return str(message["content"]["data"]["text/plain"])
+    return str(kernel.wait_for("display_data", identity)["content"]["data"]["text/plain"])
 
 
 def wait_for_death(kernel: Kernel) -> None:
@@ -113,15 +110,13 @@ def test_where_nobody_listens_the_next_cell_has_it_once(kernel: Kernel) -> None:
 def test_interrupt_input_and_children_are_as_ever(kernel: Kernel) -> None:
     # By default, what is asked soon after an error is aborted with it.
     identity = kernel.client.execute("print('on')\nimport time\ntime.sleep(60)", stop_on_error=False)
-    while kernel.client.get_iopub_msg(timeout=30)["msg_type"] != "stream":
-        continue
+    kernel.wait_for("stream", identity)
     kernel.manager.interrupt_kernel()
-    reply = kernel.client.get_shell_msg(timeout=30)
-    assert (reply["parent_header"]["msg_id"], reply["content"]["ename"]) == (identity, "KeyboardInterrupt")
-    kernel.client.execute("input('name? ')", allow_stdin=True)
+    assert kernel.reply(identity)["content"]["ename"] == "KeyboardInterrupt"
+    asked = kernel.client.execute("input('name? ')", allow_stdin=True)
     assert kernel.client.get_stdin_msg(timeout=30)["content"]["prompt"] == "name? "
     kernel.client.input("me")
-    assert kernel.client.get_shell_msg(timeout=30)["content"]["status"] == "ok"
+    assert kernel.reply(asked)["content"]["status"] == "ok"
     child = kernel.run(
         "import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'import os; os.abort()']).returncode"
     )
