@@ -102,18 +102,29 @@ class UnwindTables:
         for start, entry in struct.iter_unpack("<ii", table):
             try:
                 at = self._elf.offset_of(header.address + entry)
-                if at is None:
-                    continue
-                length, back = struct.unpack("<II", self._elf.bytes_at(at, 8))
-                common = self._common(at + 4 - back)
-                if common is None or common.is_signal or not 12 <= length <= _LONGEST_ENTRY:
-                    continue
-                data = self._elf.bytes_at(at + 12, length - 8)
-                skipped = data[4]  # augmentation data: at most one pointer, so its length is one byte
-                if skipped < 0x80:
-                    yield header.address + start, _SIZE.unpack_from(data)[0], common.instructions, data[5 + skipped :]
+                found = self._program(at) if at is not None else None
             except _ERRORS:
                 continue
+            if found is not None:
+                yield header.address + start, *found
+
+    def program_at(self, address: int) -> tuple[int, int, bytes, bytes] | None:
+        """The same of the function that holds ``address``."""
+        try:
+            entry = self._find(address)
+            found = self._program(entry.at) if entry is not None else None
+        except _ERRORS:
+            return None
+        return (entry.start, *found) if entry is not None and found is not None else None
+
+    def _program(self, at: int) -> tuple[int, bytes, bytes] | None:
+        length, back = struct.unpack("<II", self._elf.bytes_at(at, 8))
+        common = self._common(at + 4 - back)
+        if common is None or common.is_signal or not 12 <= length <= _LONGEST_ENTRY:
+            return None
+        data = self._elf.bytes_at(at + 12, length - 8)
+        skipped = data[4]  # augmentation data: at most one pointer, so its length is one byte
+        return (_SIZE.unpack_from(data)[0], common.instructions, data[5 + skipped :]) if skipped < 0x80 else None
 
     def row(self, address: int) -> CfiRow | None:
         """How to unwind from ``address``; None where the tables do not say so, or not in so simple a way."""

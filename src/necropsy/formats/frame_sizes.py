@@ -12,7 +12,8 @@ import re
 import struct
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 
 from necropsy.errors import InputError
 from necropsy.formats.eh_frame import UnwindTables, deepest
@@ -129,27 +130,37 @@ def _frames_of_pe(image: Image) -> Iterator[tuple[int, int, int | None]]:
         yield one.begin, one.end - one.begin, taken
 
 
+def of_function(elf: ElfFile, address: int) -> int | None:
+    """Bytes of stack that a call of the function at ``address`` takes at least; None where that was not understood."""
+    found = UnwindTables(elf).program_at(address)
+    if found is None:
+        return None
+    start, size, before, program = found
+    return _frame(deepest(before, program), _Code(elf), start, size, _Disassembler)
+
+
 def _frames(elf: ElfFile, read: _Code) -> Iterator[tuple[int, int, int | None]]:
     """By function: first address, size, bytes of its frame, or None where these were not understood."""
     known: dict[tuple[bytes, bytes], tuple[int, bool] | None] = {}
-    by_hand = None
+    by_hand = cache(_Disassembler)
     for start, size, before, program in UnwindTables(elf).programs():
         key = (before, program)
         if key not in known:
             known[key] = deepest(before, program)
-        told = known[key]
-        if told is not None and not told[1]:
-            yield start, size, told[0] if told[0] < _LARGEST else None
-            continue
-        code = read.at(start, min(size, _PROLOGUE))
-        match = _FRAME_POINTER.match(code)
-        if match is not None:
-            yield start, size, _of_prologue(match)
-            continue
-        if by_hand is None:
-            by_hand = _Disassembler()
-        least = told[0] if told is not None else _WORD
-        yield start, size, max(by_hand.frame(code, start), least)
+        yield start, size, _frame(known[key], read, start, size, by_hand)
+
+
+def _frame(
+    told: tuple[int, bool] | None, read: _Code, start: int, size: int, by_hand: Callable[[], _Disassembler]
+) -> int | None:
+    """``told``: what its unwind table says, as ``deepest`` gives it."""
+    if told is not None and not told[1]:
+        return told[0] if told[0] < _LARGEST else None
+    code = read.at(start, min(size, _PROLOGUE))
+    match = _FRAME_POINTER.match(code)
+    if match is not None:
+        return _of_prologue(match)
+    return max(by_hand().frame(code, start), told[0] if told is not None else _WORD)
 
 
 def _of_prologue(match: re.Match[bytes]) -> int | None:

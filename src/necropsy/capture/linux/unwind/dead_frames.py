@@ -26,7 +26,7 @@ from necropsy.capture.linux.inspect.stack_marks import StackCopy
 from necropsy.capture.linux.unwind.cfi_step import CfiStep
 from necropsy.capture.linux.unwind.copied_memory import CopiedMemory
 from necropsy.capture.linux.unwind.frame_scan import FrameScan
-from necropsy.capture.linux.unwind.function_table import FrameTally, Function, rows_seen, with_static_sizes
+from necropsy.capture.linux.unwind.function_table import FrameTally, Function, rows_seen, static_size, with_static_sizes
 from necropsy.capture.linux.unwind.symbol_tables import SymbolTables
 from necropsy.capture.process.deep_stack import CodeLocation
 from necropsy.capture.process.native_stack import Cursor
@@ -46,7 +46,6 @@ _REPEATS = 8
 _BUDGET_S = 3.0
 _BELOW = 8192
 """Bytes that a function's own calls into the C library may take below its frame."""
-_PROLOGUE = 512
 _LEFT_BEHIND = 32 << 10
 """glibc keeps 16 KiB and the frames of its own of an ended thread's stack."""
 _FARTHEST = 64 << 10
@@ -108,12 +107,27 @@ class _Search:
         self._files = modules.find(copy.pid, copy.maps, memory)
         self._names = SymbolTables(copy.maps, memory, self._files)
         self._scan = FrameScan(copy.maps, memory)
-        self._tables = CfiStep(copy.maps, memory, self._files, self._names.at)
+        self._places: dict[tuple[int, bool], CodeLocation] = {}
+        self._asked: dict[CodeLocation, tuple[int, bool]] = {}
+        self._tables = CfiStep(copy.maps, memory, self._files, self._place)
         self._words = array("Q", copy.data[: len(copy.data) & ~7])
         self._code = [(one.low, one.high) for one in copy.maps if one.executable and one.is_file]
         self._is_return: dict[int, bool] = {}
         self._until = time.monotonic() + _BUDGET_S
         self._high = copy.low + len(self._words) * 8
+
+    def _place(self, pc: int, exact: bool) -> tuple[CodeLocation, ...]:
+        """What stands at a program counter, without a name: most chains that are tried are not believed."""
+        asked = pc, exact
+        found = self._places.get(asked)
+        if found is None:
+            executable = self._copy.maps.executable_at(pc if exact or pc == 0 else pc - 1)
+            found = self._places[asked] = CodeLocation(pc, None, None, None, executable=executable)
+            self._asked[found] = asked
+        return (found,)
+
+    def _named(self, place: CodeLocation) -> CodeLocation:
+        return self._names.at(*self._asked[place])[-1]
 
     def table(self) -> tuple[StackFunction, ...] | None:
         self._tables.crosses_signals = False  # the registers that the kernel saved there may be overwritten
@@ -131,6 +145,7 @@ class _Search:
                 deepest = callee
                 for counted, size in ((times, 1), (octets, chain.slot + 8 - at), (sure, chain.slot + 8 - at)):
                     counted[callee] += size
+            chain.tally.name(self._named)
             places.update(chain.tally.times)
             for place, count in chain.tally.times.items():
                 function = place.function, place.module
@@ -168,6 +183,7 @@ class _Search:
             if ended != "bottom":
                 self._finish(tally, at)
             if ended == "bottom" or tally.end - self._copy.low >= _WHOLE * len(self._copy.data):
+                tally.name(self._named)
                 rows = rows_seen(tally, self._copy.python, is_all=is_all)
                 return with_static_sizes(rows, tally.times, self._files) or None
         return None
@@ -181,21 +197,11 @@ class _Search:
         below = slot + 8 - self._copy.low
         code = self._memory.exactly(value - 5, 5)
         target = value + struct.unpack("<i", code[1:])[0] if code is not None and code[0] == 0xE8 else None
-        place = self._names.at(target, True)[-1] if target is not None else None
-        frame = self._frame_of(target) if target is not None else 0
+        frame = (static_size(target, self._files) if target is not None else None) or 0
         if below > _BELOW + frame:
             return None
+        place = self._names.at(target, True)[-1] if target is not None else None
         return (place.function, place.module) if place is not None else (None, None)
-
-    def _frame_of(self, target: int) -> int:
-        """The bytes that a function's frame has by the unwind tables; 0 where they do not tell."""
-        file, extent = self._files.at(target), self._files.function(target)
-        if file is None or extent is None:
-            return 0
-        rows = (file.row(target + offset) for offset in range(0, min(extent[1], _PROLOGUE), 4))
-        return max(
-            (row.cfa_offset for row in rows if row is not None and row.cfa_register == X86_64.stack_column), default=0
-        )
 
     def _chain(self, low: int) -> _Chain | None:
         """The chain that begins next above ``low``."""

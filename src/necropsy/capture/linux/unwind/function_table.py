@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 
 import msgspec
@@ -15,15 +15,12 @@ from necropsy.capture.process.native_stack import LARGE_FRAME, NativeStack
 from necropsy.capture.process.python_stacks import ENTRY, EVALUATOR
 from necropsy.errors import InputError
 from necropsy.formats import frame_sizes
-from necropsy.formats.frame_sizes import FrameSizes
 from necropsy.model import FoundBy, Frame, StackFunction
 
 Function = tuple[str | None, str | None]
 """Name and module."""
 _MOST_ROWS = 8
 """Rows whose functions are looked up in their files."""
-_LARGEST_FILE = 32 << 20
-"""To look through a file's functions takes some 10 us for each."""
 
 
 class FrameTally(NativeStack):
@@ -52,6 +49,11 @@ class FrameTally(NativeStack):
             self.times[place] *= times
             self.bytes[place] *= times
         self.end = end
+
+    def name(self, of: Callable[[CodeLocation], CodeLocation]) -> None:
+        """Count by what ``of`` gives for each place."""
+        self.times = Counter({of(place): count for place, count in self.times.items()})
+        self.bytes = Counter({of(place): size for place, size in self.bytes.items()})
 
     def close(self, end: int) -> None:
         """The last frame ends here."""
@@ -123,27 +125,20 @@ def with_static_sizes(
 ) -> tuple[StackFunction, ...]:
     """The rows; the first ones with the bytes of stack that the code of their functions takes at least."""
     place_of = {(place.function, place.module): place for place in places}
-    known: dict[int, FrameSizes | None] = {}
     told = []
     for index, row in enumerate(rows):
         place = place_of.get((row.function, row.module)) if row.file is None else None
-        size = _static_size(place.pc, files, known) if place is not None and index < _MOST_ROWS else None
+        size = static_size(place.pc - 1, files) if place is not None and index < _MOST_ROWS else None
         told.append(msgspec.structs.replace(row, static_bytes=size) if size is not None else row)
     return tuple(told)
 
 
-def _static_size(returns_to: int, files: MappedFiles, known: dict[int, FrameSizes | None]) -> int | None:
-    file = files.at(returns_to - 1)
+def static_size(address: int, files: MappedFiles) -> int | None:
+    """The bytes of stack that the code of the function at ``address`` takes at least; None where it does not tell."""
+    file = files.at(address)
     bias = file.bias if file is not None else None
-    if file is None or bias is None:
+    if file is None or bias is None or file.elf is None:
         return None
-    if file.low not in known:
-        known[file.low] = None
-        try:
-            if file.elf is not None and os.path.getsize(file.readable_path) <= _LARGEST_FILE:  # noqa: PTH202
-                known[file.low] = frame_sizes.of_elf(file.elf)
-        except (OSError, InputError, ImportError):
-            return None
-    sizes = known[file.low]
-    index = sizes.holding(returns_to - 1 - bias) if sizes is not None else None
-    return sizes.frame(index) if sizes is not None and index is not None else None
+    with contextlib.suppress(InputError, ImportError):
+        return frame_sizes.of_function(file.elf, address - bias)
+    return None

@@ -54,8 +54,11 @@ class SymbolTables:
         if file.low not in self._tables:
             self._tables[file.low] = self._table(file)
         table, bias = self._tables[file.low], file.bias
-        found = table.at(address - bias) if table is not None and bias is not None else None
-        return None if found is None or bias is None else (found[0], found[1] + bias)
+        if table is None or bias is None:
+            return None
+        extent = file.function(address)
+        found = table.at(address - bias, (extent[0] - bias, extent[1] - bias) if extent is not None else None)
+        return None if found is None else (found[0], found[1] + bias)
 
     def _table(self, file: MappedFile) -> FunctionTable | None:
         if file.elf is None:
