@@ -113,13 +113,13 @@ class StackProfile:
 
     def look(self, living: Sequence[Traced]) -> None:
         """See how deep all stacks were touched, if it is time to."""
-        now = time.monotonic()
+        now, begun = time.monotonic(), time.thread_time()
         if now < self._next:
             return
         for process in living:
             with contextlib.suppress(OSError, TooLargeError):  # it is gone, or is another program by now
                 self._look_at(process)
-        looked = time.monotonic()
+        cost_s = time.thread_time() - begun
         for process in living:
             if (profiled := self._of.get(id(process))) is not None and profiled.ended_alone is None:
                 profiled.read_names()
@@ -127,7 +127,7 @@ class StackProfile:
                     for mark in profiled.marks.values():
                         profiled.live.look(mark)
                     profiled.live.probe(tuple(profiled.marks.values()))
-        self._next = now + max(self.interval_s, _COST * (looked - now))
+        self._next = now + max(self.interval_s, _COST * cost_s)
 
     def begin_late(self, process: Traced) -> None:
         """Look at a process that has run for a while: when its stacks got as deep as they are is not known."""
@@ -152,11 +152,9 @@ class StackProfile:
             return
         with opened as pages:
             for tid in tids - profiled.unknown:
-                self._look_at_thread(process, profiled, tid, self._base_of(tid), pages)
+                self._mark_of(process, profiled, tid, self._base_of(tid), pages)
 
-    def _look_at_thread(
-        self, process: Traced, profiled: _Profiled, tid: int, base: int, pages: PageMap
-    ) -> StackMark | None:
+    def _mark_of(self, process: Traced, profiled: _Profiled, tid: int, base: int, pages: PageMap) -> StackMark | None:
         now = time.monotonic()
         mark = profiled.marks.get(tid)
         if mark is None:
@@ -241,9 +239,8 @@ class StackProfile:
     def _ends(self, process: Traced, profiled: _Profiled, tid: int) -> None:
         profiled.unknown.discard(tid)
         known = profiled.marks.get(tid)
-        base = registers.read(tid)["fs_base"]
         with PageMap(process.pid) as pages:
-            mark = self._look_at_thread(process, profiled, tid, base, pages)
+            mark = self._mark_of(process, profiled, tid, registers.read(tid)["fs_base"], pages)
         if mark is not None:
             self._is_exact(process, mark)
             if mark is known:
@@ -278,7 +275,7 @@ class StackProfile:
                         profiled.unknown.discard(tid)
                         base = registers.read(tid)["fs_base"]
                         with PageMap(process.pid) as pages:
-                            mark = self._look_at_thread(process, profiled, tid, base, pages)
+                            mark = self._mark_of(process, profiled, tid, base, pages)
                 if mark is not None:
                     with contextlib.suppress(OSError):
                         mark.note_pointer(registers.read(tid).sp)
