@@ -38,7 +38,7 @@ _COPIES = 5
 """Stacks of a process of which it is said what filled them."""
 _LEAST_COPIED, _MOST_COPIED = 64 << 10, 64 << 20
 """Bytes in use of those."""
-_COST = 250
+_COST = 400
 """A look at all stacks takes at most this part of the time."""
 _MOST_THREADS = 4096
 """Threads of one process whose stacks are told of."""
