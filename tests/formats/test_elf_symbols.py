@@ -72,7 +72,9 @@ def test_each_byte_of_a_function_has_its_name() -> None:
             assert searched[1] == start
 
 
-@pytest.mark.parametrize("extent", [(-1, 0), (1, 1), (1, -1), (0, -1), (0, 1 << 40), (0, -1 << 40)])
+@pytest.mark.parametrize(
+    "extent", [(-1, 0), (1, 1), (1, -1), (0, -1), (0, 1 << 40), (0, -1 << 40), (-1 << 40, 0), (1 << 70, 1 << 70)]
+)
 def test_an_extent_that_is_not_exact_leads_to_the_function_too(extent: tuple[int, int]) -> None:
     elf = ElfFile(the_program())
     start, size, _ = next(row for row in listed(the_program()) if row[2] == "hidden")
@@ -85,6 +87,8 @@ def test_between_functions_there_is_none() -> None:
     end = max(start + size for start, size, _ in listed(the_program()))
     for table in (FunctionTable(elf), sorted_table(elf)):
         assert table.at(end) is None
+        assert table.at(-1) is None
+        assert table.at(1 << 64) is None
         assert table.at(end, (end, end + 16)) is None
 
 

@@ -24,6 +24,7 @@ _LARGEST_TABLE = _MOST_SYMBOLS * _SYMBOL.size
 _LONGEST_NAME = 1 << 14
 _VALUE_WORD, _VALUE_BYTES = 1, 8
 """The value is the second of a symbol's three words."""
+_HIGHEST = (1 << 64) - 1
 _LARGEST_FUNCTION = 1 << 20
 _LARGEST_EXTENT = 1 << 24
 _LONG_SEARCH, _SORTED_AFTER = 5, 300
@@ -43,8 +44,8 @@ class _Symbols:
         """Raises InputError where the file ends before the table does."""
         self._elf, self._offset, self._strings = elf, offset, strings
         words = array("Q", elf.bytes_at(offset, min(size, _LARGEST_TABLE) // _SYMBOL.size * _SYMBOL.size))
-        self._values = words[_VALUE_WORD :: _SYMBOL.size // words.itemsize]
-        self._octets = self._values.tobytes()
+        self._octets = words[_VALUE_WORD :: _SYMBOL.size // words.itemsize].tobytes()
+        self._values = memoryview(self._octets).cast("Q")
         self.examined = 0
         """Symbols that were looked at one by one."""
 
@@ -109,6 +110,8 @@ class FunctionTable:
         return (name, found[0]) if found is not None and name else None
 
     def _found(self, address: int, extent: tuple[int, int] | None) -> tuple[int, int] | None:
+        if not 0 <= address < _HIGHEST:
+            return None
         if self._starts is None and self._bases is None and self._spent < _SORTED_AFTER:
             functions = self._searched(address, extent)
             # The first of those that begin at the same place, as in the sorted table.
@@ -120,14 +123,15 @@ class FunctionTable:
 
     def _searched(self, address: int, extent: tuple[int, int] | None) -> list[_Function]:
         """Functions among which those are that hold ``address``."""
-        if extent is None or not 0 < extent[1] - extent[0] <= _LARGEST_EXTENT:
+        low, high = extent or (0, 0)
+        if extent is None or not 0 <= low < high <= min(low + _LARGEST_EXTENT, _HIGHEST):
             return list(self._each(lambda one: one.overlapping(address, address + 1), _LONG_SEARCH))
-        found = self._each(lambda one: one.beginning_at(extent[0]), 1)
+        found = self._each(lambda one: one.beginning_at(low), 1)
         first = next((one for one in found if one[0] <= address < one[1]), None)
         if first is not None:
             return [first]
         if extent not in self._within:  # a table of jumps to other libraries has many places, and no symbol
-            self._within[extent] = list(self._each(lambda one: one.overlapping(*extent), _LONG_SEARCH))
+            self._within[extent] = list(self._each(lambda one: one.overlapping(low, high), _LONG_SEARCH))
         return self._within[extent]
 
     def _each(self, search: Callable[[_Symbols], list[_Function]], cost: int) -> Iterator[_Function]:
@@ -156,8 +160,8 @@ class FunctionTable:
         for start in sorted(found):
             end, name = found[start]
             self._starts.append(start)
-            self._ends.append(min(end, (1 << 64) - 1))
-            self._names.append(min(name, (1 << 64) - 1))
+            self._ends.append(min(end, _HIGHEST))
+            self._names.append(min(name, _HIGHEST))
         return self._starts
 
 
