@@ -1,0 +1,119 @@
+"""What in a text tells of which process it is: its number, its signal, its stack, the test that it ran."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from necropsy.formats.exit_status import signal_name
+from necropsy.formats.lines import line
+from necropsy.formats.log_prefixes import Unwrap
+from necropsy.formats.readers import endings_shells
+from necropsy.formats.text_reports import TextReport
+from necropsy.model import Crash, Message
+
+Role = Literal["dump", "end", "lost", "words", "before", "other"]
+"""``dump``: what a dying process or somebody who watched it wrote; ``end``: a sentence that names its signal; ``lost``:
+one that does not; ``words``: the process's own, before it aborts; ``before``: may be a cause of the death that follows;
+``other``: proves nothing."""
+_CRASHES = frozenset({"SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT", "SIGTRAP", "SIGSYS"})
+_WORDS = frozenset(
+    {
+        *("check-failed", "non-ok-status", "not-reached", "fatal-log", "last-words", "cpp-terminate"),
+        *("cpp-terminate-bare", "glibc-abort", "malloc-complaint", "stack-smash", "fortify", "assertion"),
+        *("libstdcxx-assertion", "pure-virtual", "mcheck", "python-fatal", "foreign-free", "sanitizer"),
+    }
+)
+"""Kinds of messages after which a process aborts."""
+_OTHER = frozenset({"python-traceback", "process-lost", "worker-killed", "python-worker-died", "test-failed"})
+"""Kinds of messages that are as often about a death before them."""
+_KERNEL = frozenset({"kernel-log", "core-dump-notice", "oom-killer"})
+KERNEL = "kernel"
+_FRAMES = 8
+
+
+@dataclass(frozen=True)
+class Marks:
+    """``by``: whose process numbers these are: in a container, the kernel's are others.
+
+    ``stack``: the innermost calls of the thread that crashed. ``is_last``: nothing of the process comes after it.
+    """
+
+    role: Role
+    pid: int | None = None
+    by: str = ""
+    signal: str | None = None
+    stack: tuple[str, ...] = ()
+    test: str | None = None
+    is_last: bool = False
+
+    @property
+    def is_crash(self) -> bool:
+        """By a signal that a process gets for its own errors."""
+        return self.signal in _CRASHES
+
+    @property
+    def function(self) -> str:
+        """Of the test: ``test_b`` of ``test_x.py::test_b[1]``."""
+        return (self.test or "").rpartition("::")[2].partition("[")[0]
+
+
+def marks_of(told: TextReport | Message) -> Marks:
+    """The marks of one text."""
+    if isinstance(told, Message):
+        return Marks("words" if told.kind in _WORDS else "other" if told.kind in _OTHER else "before")
+    crash = told.crash
+    signal = _signal(crash)
+    by = KERNEL if told.kind in _KERNEL else ""
+    stack = _stack(crash)
+    if told.kind == "ending":
+        return _of_sentence(crash, signal, by)
+    if _is_dump(crash, signal):
+        return Marks("dump", crash.pid, by, signal, stack)
+    if signal in _CRASHES or told.kind == "oom-killer":
+        return Marks("end", crash.pid, by, signal, is_last=True)
+    return Marks("before" if crash.exit is None and told.kind != "pytest-failures" else "other", crash.pid, by)
+
+
+def _of_sentence(crash: Crash, signal: str | None, by: str) -> Marks:
+    test = next((one.fields["test"] for one in crash.messages or () if "test" in one.fields), None)
+    said = crash.exit.text if crash.exit is not None else None
+    waited = said is not None and endings_shells.READER.read((line(1, said, Unwrap()),), 0) is not None
+    if signal in _CRASHES or (signal == "SIGKILL" and waited):
+        return Marks("end", crash.pid, by, signal, test=test, is_last=waited)
+    if crash.exit is not None and crash.exit.kind == "lost":
+        return Marks("lost", crash.pid, by, test=test)
+    return Marks("other", crash.pid, by)
+
+
+def _is_dump(crash: Crash, signal: str | None) -> bool:
+    """It shows how a process died; that it is dead has to be said."""
+    if crash.exit is not None and crash.exit.kind == "running":
+        return False
+    if crash.fault is not None:
+        return True
+    thread = crash.crashed_thread
+    return thread is not None and (crash.exit is not None or thread.frames is not None or signal is not None)
+
+
+def _signal(crash: Crash) -> str | None:
+    if crash.fault is not None:
+        return crash.fault.signal
+    end = crash.exit
+    if end is None:
+        return None
+    if end.kind == "exited" and end.code is not None and end.ntstatus is None and _SHELLS < end.code < _HIGHEST:
+        return signal_name(end.code - _SHELLS)
+    return end.signal
+
+
+_SHELLS, _HIGHEST = 128, 160
+"""A shell says 128 and the signal's number."""
+
+
+def _stack(crash: Crash) -> tuple[str, ...]:
+    thread = crash.crashed_thread
+    if thread is None:
+        return ()
+    calls = thread.python or thread.frames or ()
+    return tuple(one.function or "?" for one in calls[:_FRAMES])
