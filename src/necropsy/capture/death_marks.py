@@ -29,6 +29,11 @@ _OTHER = frozenset({"python-traceback", "process-lost", "worker-killed", "python
 """Kinds of messages that are as often about a death before them."""
 _KERNEL = frozenset({"kernel-log", "core-dump-notice", "oom-killer"})
 KERNEL = "kernel"
+_WATCHERS = _KERNEL | {
+    *("apple-crash-text", "apple-ips", "apple-lines", "elfutils", "gdb", "lldb", "py-spy", "pystack"),
+    *("visual-studio", "windbg", "windows-dialog", "windows-error-report"),
+}
+"""Kinds of texts that others write about a process, often long after its end."""
 _FRAMES = 8
 
 
@@ -36,11 +41,13 @@ _FRAMES = 8
 class Marks:
     """``by``: whose process numbers these are: in a container, the kernel's are others.
 
-    ``stack``: the innermost calls of the thread that crashed. ``is_last``: nothing of the process comes after it.
+    ``watched``: another one than the process wrote it, and may do so long after its end. ``stack``: the innermost calls
+    of the thread that crashed. ``is_last``: nothing of the process itself comes after it.
     """
 
     role: Role
     pid: int | None = None
+    watched: bool = False
     by: str = ""
     signal: str | None = None
     stack: tuple[str, ...] = ()
@@ -68,11 +75,10 @@ def marks_of(told: TextReport | Message) -> Marks:
     stack = _stack(crash)
     if told.kind == "ending":
         return _of_sentence(crash, signal, by)
-    if _is_dump(crash, signal):
-        return Marks("dump", crash.pid, by, signal, stack)
-    if signal in _CRASHES or told.kind == "oom-killer":
-        return Marks("end", crash.pid, by, signal, is_last=True)
-    return Marks("before" if crash.exit is None and told.kind != "pytest-failures" else "other", crash.pid, by)
+    if told.kind == "oom-killer" or signal in _CRASHES or _is_dump(crash, signal):
+        return Marks("dump", crash.pid, told.kind in _WATCHERS, by, signal, stack)
+    is_cause = crash.exit is None and told.kind != "pytest-failures"
+    return Marks("before" if is_cause else "other", crash.pid, by=by)
 
 
 def _of_sentence(crash: Crash, signal: str | None, by: str) -> Marks:
@@ -80,10 +86,10 @@ def _of_sentence(crash: Crash, signal: str | None, by: str) -> Marks:
     said = crash.exit.text if crash.exit is not None else None
     waited = said is not None and endings_shells.READER.read((line(1, said, Unwrap()),), 0) is not None
     if signal in _CRASHES or (signal == "SIGKILL" and waited):
-        return Marks("end", crash.pid, by, signal, test=test, is_last=waited)
+        return Marks("end", crash.pid, by=by, signal=signal, test=test, is_last=waited)
     if crash.exit is not None and crash.exit.kind == "lost":
-        return Marks("lost", crash.pid, by, test=test)
-    return Marks("other", crash.pid, by)
+        return Marks("lost", crash.pid, by=by, test=test)
+    return Marks("other", crash.pid, by=by)
 
 
 def _is_dump(crash: Crash, signal: str | None) -> bool:

@@ -24,6 +24,7 @@ OPEN = 64
 """The latest deaths, to which more of the text may belong; of older ones only repetitions are known."""
 _FAR = 2000
 """Lines between the sentence that a process has ended, and the dump that it left, at most."""
+_ENDS = frozenset({"dump", "end", "lost"})
 _BEFORE = 20
 """Messages of a writer that are kept for the death that may follow."""
 
@@ -78,23 +79,27 @@ class Separator:
 
     def take(self, messages: Sequence[Message], pieces: Sequence[TextReport], writers: Mapping[int, str]) -> None:
         """What the next lines say."""
-        told: list[tuple[int, int, Told]] = [(one.first, 0, one) for one in pieces]
-        told += [(one.line or 0, 1, one) for one in messages]
+        # Of two readings of one sentence, the one with the number of the process says more.
+        told: list[tuple[int, int, Told]] = [(one.first, int(one.crash.pid is None), one) for one in pieces]
+        told += [(one.line or 0, 2, one) for one in messages]
         owners: list[tuple[TextReport, LogDeath | None]] = []
         for line, _, one in sorted(told, key=itemgetter(0, 1)):
-            if isinstance(one, TextReport):
-                owners = [(piece, owner) for piece, owner in owners if piece.last >= line]
-                marks = marks_of(one)
-                death = self._piece(one, marks)
-                if marks.role in {"dump", "end"}:
-                    owners.append((one, death))
+            owners = [(piece, owner) for piece, owner in owners if piece.last >= line]
+            writer = one.writer if isinstance(one, TextReport) else writers.get(line, "")
+            inside = next((pair for pair in owners if pair[0].writer == writer), None)
+            if isinstance(one, Message):
+                if inside is None:
+                    self._message(one, writer)
+                elif inside[1] is not None:
+                    self._add(inside[1], one)
                 continue
-            writer = writers.get(line, "")
-            inside = next((pair for pair in owners if pair[0].last >= line and pair[0].writer == writer), None)
-            if inside is None:
-                self._message(one, writer)
+            marks = marks_of(one)
+            if marks.role not in _ENDS:
+                self._other(one, marks)
+            elif inside is None or not _same_text(inside[0], one):
+                owners.append((one, self._piece(one, marks)))
             elif inside[1] is not None:
-                self._add(inside[1], one)
+                self._add(inside[1], one, marks)
 
     @property
     def open(self) -> Sequence[LogDeath]:
@@ -125,19 +130,17 @@ class Separator:
 
     def _piece(self, piece: TextReport, marks: Marks) -> LogDeath | None:
         """The death that the piece is evidence of."""
-        if marks.role in {"dump", "end"} and marks.by == KERNEL:
-            return self._by_kernel(piece, marks)
+        if marks.watched:
+            return self._watched(piece, marks)
         if marks.role == "dump":
             return self._dump(piece, marks)
-        if marks.role == "lost":
-            return self._lost(piece, marks)
-        if marks.role == "end":
-            return self._end(piece, marks)
+        return self._lost(piece, marks) if marks.role == "lost" else self._end(piece, marks)
+
+    def _other(self, piece: TextReport, marks: Marks) -> None:
         if (death := self._of_pid(marks)) is not None:
-            return self._add(death, piece)
-        if marks.role == "before":
+            self._add(death, piece)
+        elif marks.role == "before":
             self._keep_before(piece, piece.writer)
-        return None
 
     def _of_pid(self, marks: Marks) -> LogDeath | None:
         """The death of the process with this number, the kernel's or another's."""
@@ -199,14 +202,25 @@ class Separator:
             return None  # the same end, said once more
         return self._new(piece, piece.first, piece.writer, marks)
 
-    def _by_kernel(self, piece: TextReport, marks: Marks) -> LogDeath | None:
-        """The kernel writes when it likes, and numbers processes in its own way."""
+    def _watched(self, piece: TextReport, marks: Marks) -> LogDeath | None:
+        """The kernel and debuggers write when they like, and the kernel numbers processes in its own way."""
+        if piece.content in self._by_content:
+            return None
         if (known := self._of_pid(marks)) is not None:
             return self._add(known, piece, marks)
-        if (KERNEL, marks.pid) in self._by_pid:
+        if (marks.by, marks.pid) in self._by_pid:
             return None
-        fitting = [one for one in self._open if KERNEL not in one.pid and _agree(one, marks)]
-        return self._one_of(fitting, piece, marks) if fitting else self._new(piece, piece.first, piece.writer, marks)
+        agreeing = [one for one in self._open if _agree(one, marks)]
+        fitting = [
+            one
+            for one in agreeing
+            if piece.kind not in one.dumps and (marks.pid is None or one.pid.get(marks.by) is None)
+        ]
+        if fitting:
+            return self._one_of(fitting, piece, marks)
+        if agreeing and marks.pid is None:
+            return self._add(agreeing[-1], piece, marks)  # more of the same session
+        return self._new(piece, piece.first, piece.writer, marks)
 
     def _one_of(self, deaths: Sequence[LogDeath], piece: TextReport, marks: Marks) -> LogDeath | None:
         """The piece is about one of ``deaths``; where it may be any, about none that is known."""
@@ -217,8 +231,8 @@ class Separator:
             one.blurred = True
         if marks.pid is not None:
             self._by_pid[marks.by, marks.pid] = None
-        if marks.by == KERNEL:
-            first.pid[KERNEL] = -1
+        if marks.watched:
+            first.dumps.add(piece.kind)
         elif marks.role == "end":
             first.ended, first.over = True, first.over or marks.is_last
         if marks.test is not None:
@@ -319,6 +333,11 @@ def separated(
     separator = Separator()
     separator.take(messages, pieces, writers)
     return tuple(separator.deaths)
+
+
+def _same_text(one: TextReport, other: TextReport) -> bool:
+    """Two readers read the same sentence."""
+    return one.kind == other.kind and (one.first, one.last) == (other.first, other.last)
 
 
 def _same_writer(one: str, other: str) -> bool:
