@@ -270,6 +270,7 @@ class Separator:
             self._add(latest, message, marks)
         else:
             self._words[writer].append(message)
+            self._by_words[message.text] = latest
 
     def _keep_before(self, told: Told, writer: str) -> None:
         latest = next((one for one in reversed(self._open) if _same_writer(one.writer, writer)), None)
