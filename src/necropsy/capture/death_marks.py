@@ -12,10 +12,10 @@ from necropsy.formats.readers import endings_shells
 from necropsy.formats.text_reports import TextReport
 from necropsy.model import Crash, Message
 
-Role = Literal["dump", "end", "lost", "words", "before", "other"]
-"""``dump``: what a dying process or somebody who watched it wrote; ``end``: a sentence that names its signal; ``lost``:
-one that does not; ``words``: the process's own, before it aborts; ``before``: may be a cause of the death that follows;
-``other``: proves nothing."""
+Role = Literal["dump", "bare", "end", "lost", "words", "before", "other"]
+"""``dump``: what a dying process or somebody who watched it wrote; ``bare``: only the head of one;
+``end``: a sentence that names its signal; ``lost``: one that does not; ``words``: the process's own, before it aborts;
+``before``: may be a cause of the death that follows; ``other``: proves nothing."""
 _CRASHES = frozenset({"SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT", "SIGTRAP", "SIGSYS"})
 _WORDS = frozenset(
     {
@@ -76,8 +76,9 @@ def marks_of(told: TextReport | Message) -> Marks:
     if told.kind == "ending":
         return _of_sentence(crash, signal, by)
     if told.kind == "oom-killer" or signal in _CRASHES or _is_dump(crash, signal):
-        return Marks("dump", crash.pid, told.kind in _WATCHERS, by, signal, stack)
-    is_cause = crash.exit is None and told.kind != "pytest-failures"
+        role: Role = "dump" if stack or told.threads or crash.pid is not None or crash.fault is not None else "bare"
+        return Marks(role, crash.pid, told.kind in _WATCHERS, by, signal, stack)
+    is_cause = crash.exit is None and crash.threads is None and told.kind != "pytest-failures"
     return Marks("before" if is_cause else "other", crash.pid, by=by)
 
 

@@ -24,7 +24,7 @@ OPEN = 64
 """The latest deaths, to which more of the text may belong; of older ones only repetitions are known."""
 _FAR = 2000
 """Lines between the sentence that a process has ended, and the dump that it left, at most."""
-_ENDS = frozenset({"dump", "end", "lost"})
+_ENDS = frozenset({"dump", "bare", "end", "lost"})
 _BEFORE = 20
 """Messages of a writer that are kept for the death that may follow."""
 
@@ -134,6 +134,8 @@ class Separator:
             return self._watched(piece, marks)
         if marks.role == "dump":
             return self._dump(piece, marks)
+        if marks.role == "bare":
+            return self._bare(piece, marks)
         return self._lost(piece, marks) if marks.role == "lost" else self._end(piece, marks)
 
     def _other(self, piece: TextReport, marks: Marks) -> None:
@@ -157,6 +159,12 @@ class Separator:
             if self._may_be_of(death, piece, marks):
                 return self._add(death, piece, marks)
         return self._new(piece, piece.first, piece.writer, marks)
+
+    def _bare(self, piece: TextReport, marks: Marks) -> LogDeath | None:
+        agreeing = [one for one in self._open if _agree(one, marks) and _same_writer(one.writer, piece.writer)]
+        if not agreeing:
+            return self._new(piece, piece.first, piece.writer, marks)
+        return None if agreeing[-1].over else self._add(agreeing[-1], piece, marks)
 
     def _known(self, piece: TextReport, marks: Marks) -> LogDeath | None:
         """The death of which this is another dump, or the same one once more."""

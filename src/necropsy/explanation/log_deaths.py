@@ -16,7 +16,7 @@ from necropsy.formats.log import TAIL, Digest
 from necropsy.formats.log_parts import LogPart, parts
 from necropsy.formats.text_reports import TextReport
 
-_ENDS = frozenset({"dump", "end", "lost"})
+_ENDS = frozenset({"dump", "bare", "end", "lost"})
 _NOTHING = Digest((), (), "", 0, 0)
 _number = attrgetter("number")
 

@@ -28,7 +28,9 @@ SIZE = WHOLE_BYTES
 _AROUND = (100, 16 << 10, 400, 64 << 10)
 """Lines and bytes before a known word and behind it that are read: as much as any reader looks at."""
 _AHEAD = 1 << 10
-"""Bytes before a known word that go with it into the next part."""
+"""Bytes before a known word that go with it into the next part ..."""
+_FAR_APART = 16 << 10
+"""... if so many or more are between it and the word before, whose text they may belong to."""
 _EVERY = 1 << 30
 """All places of a known word are read."""
 _start = itemgetter(1)
@@ -94,7 +96,7 @@ def _quiet_place(data: bytes, hits: Sequence[Hit]) -> int:
         return end
     if end == len(data):
         length, end = max(gaps[:-1], default=(0, end))
-    wanted = max(end - min(_AHEAD, length // 2), 1)
+    wanted = max(end - (_AHEAD if length >= _FAR_APART else 0), 1)
     return data.rfind(b"\n", 0, wanted) + 1 or data.find(b"\n", wanted) + 1 or len(data)
 
 
