@@ -153,6 +153,7 @@ class Separator:
 
     def _dump(self, piece: TextReport, marks: Marks) -> LogDeath | None:
         if (known := self._known(piece, marks)) is not None:
+            self._words.pop(piece.writer, None)  # they are repeated, too
             is_new = piece.content not in self._by_content and (piece.kind not in known.dumps or not known.over)
             return self._add(known, piece, marks) if is_new else None
         for death in reversed(self._open):
@@ -191,6 +192,7 @@ class Separator:
 
     def _end(self, piece: TextReport, marks: Marks) -> LogDeath | None:
         if (known := self._of_pid(marks)) is not None:
+            self._words.pop(piece.writer, None)
             return self._add(known, piece, marks)
         if (marks.by, marks.pid) in self._by_pid:
             return None

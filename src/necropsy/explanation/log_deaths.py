@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -12,6 +12,7 @@ from necropsy.capture.death_marks import marks_of
 from necropsy.capture.separate_deaths import LogDeath, Separator, separated
 from necropsy.explanation import archives
 from necropsy.explanation.inputs import digests, said_place
+from necropsy.formats.lines import Line
 from necropsy.formats.log import TAIL, Digest
 from necropsy.formats.log_parts import LogPart, parts
 from necropsy.formats.text_reports import TextReport
@@ -55,6 +56,8 @@ class _Reading:
         self._places = 0
         self._separator = Separator()
         self._row = 1
+        self._lines: dict[str, list[Line]] = {}
+        """The last of each writer in the part before."""
         self.more = 0
 
     def text(self, stream: BinaryIO, name: str) -> Digest:
@@ -63,7 +66,7 @@ class _Reading:
             self.end()
         for part in parts(stream, said_place(name), self._row):
             self._separator.take(part.messages, part.pieces, part.writers)
-            _keep_tails(self._separator.open, part)
+            self._keep_tails(part)
             self._give(self._separator.finished())
             self._row = part.end
         return _NOTHING
@@ -73,7 +76,24 @@ class _Reading:
         self._give(self._separator.rest())
         self._places += len(self._separator.deaths)
         self.more += self._separator.more
-        self._separator, self._row = Separator(), 1
+        self._separator, self._row, self._lines = Separator(), 1, {}
+
+    def _keep_tails(self, part: LogPart) -> None:
+        """What each death's writer wrote before its end, behind the death before, without texts of others."""
+        most, size = TAIL
+        written = {writer: [*self._lines.get(writer, ()), *lines] for writer, lines in part.lines.items()}
+        of_piece = {number: one for one in part.pieces if marks_of(one).role in _ENDS for number in _lines(one)}
+        before: dict[str, int] = {}
+        for death in self._separator.open:
+            lines = written.get(death.writer, ())
+            start = bisect_right(lines, before.get(death.writer, 0), key=_number)
+            own = lines[start : bisect_right(lines, death.last, key=_number)][-most:]
+            if own and own[-1].number >= death.first:
+                pieces = set(map(id, death.pieces))
+                told = (one for one in own if one.number not in of_piece or id(of_piece[one.number]) in pieces)
+                death.tail = "\n".join(one.text for one in told)[-size:]
+            before[death.writer] = max(before.get(death.writer, 0), death.last)
+        self._lines = {writer: lines[-most:] for writer, lines in written.items()}
 
     def _give(self, deaths: Iterator[tuple[int, LogDeath]]) -> None:
         for place, death in deaths:
@@ -89,19 +109,3 @@ class _Reading:
 
 def _lines(piece: TextReport) -> range:
     return range(piece.first, piece.last + 1)
-
-
-def _keep_tails(deaths: Sequence[LogDeath], part: LogPart) -> None:
-    """What each death's writer wrote before its end, behind the end of the death before, without texts of others."""
-    before: dict[str, int] = {}
-    most, size = TAIL
-    of_piece = {number: one for one in part.pieces if marks_of(one).role in _ENDS for number in _lines(one)}
-    for death in deaths:
-        lines = part.lines.get(death.writer, ())
-        start = bisect_right(lines, before.get(death.writer, 0), key=_number)
-        own = lines[start : bisect_right(lines, death.last, key=_number)][-most:]
-        if own and bisect_left(own, death.first, key=_number) < len(own):
-            pieces = set(map(id, death.pieces))
-            told = (one for one in own if one.number not in of_piece or id(of_piece[one.number]) in pieces)
-            death.tail = "\n".join(one.text for one in told)[-size:]
-        before[death.writer] = max(before.get(death.writer, 0), death.last)

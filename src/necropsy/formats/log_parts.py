@@ -31,6 +31,8 @@ _AHEAD = 1 << 10
 """Bytes before a known word that go with it into the next part ..."""
 _FAR_APART = 16 << 10
 """... if so many or more are between it and the word before, whose text they may belong to."""
+_LONGER = 4
+"""How much longer than any other the stretch at the end must be: it may be the middle of a long text."""
 _EVERY = 1 << 30
 """All places of a known word are read."""
 _start = itemgetter(1)
@@ -91,11 +93,9 @@ def _quiet_place(data: bytes, hits: Sequence[Hit]) -> int:
     half = len(data) // 2
     edges = [half, *(hit[1] for hit in hits if hit[1] > half)]
     gaps = [(after - before, after) for before, after in zip(edges, [*edges[1:], len(data)], strict=True)]
-    length, end = max(gaps)
-    if end == len(data) and length >= _AROUND[3]:
-        return end
-    if end == len(data):
-        length, end = max(gaps[:-1], default=(0, end))
+    last, (length, end) = gaps[-1][0], max(gaps[:-1], default=(0, half))
+    if last >= min(_AROUND[3], _LONGER * length):
+        return len(data)
     wanted = max(end - (_AHEAD if length >= _FAR_APART else 0), 1)
     return data.rfind(b"\n", 0, wanted) + 1 or data.find(b"\n", wanted) + 1 or len(data)
 
