@@ -193,6 +193,19 @@ def test_the_crash_texts_of_a_junit_file_are_deaths(tmp_path: Path) -> None:
     assert read(tmp_path).deaths == 4
 
 
+def test_of_too_many_failed_tests_the_first_are_read_and_it_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(junit, "MOST_TESTS", 2)
+    (tmp_path / "junit.xml").write_text(JUNIT.format(fleet.LOG.replace("<", "&lt;"), CHECK))
+    document = necropsy.triage(tmp_path)
+    assert document.triage is not None
+    assert [one.end for one in document.triage.groups] == ["SIGSEGV"]  # the third one aborts
+    assert document.triage.skipped == ()
+    why = f"{tmp_path}/junit.xml: of 3 failed tests the first 2 were read"
+    assert [(one.part, one.why) for one in document.gaps] == [("file", why)]
+
+
 @given(st.binary(max_size=400))
 def test_a_junit_file_that_is_none_is_refused(data: bytes) -> None:
     with pytest.raises(InputError):
