@@ -212,7 +212,7 @@ def _zip(file: BinaryIO, _size: int, found: FoundFile) -> _Contents:
         return _Contents(deaths(_decoded(data), found.name, fingerprint, in_capsule=True))
     if _holds_dumps(path):
         return _dump(file, _size, found)
-    return _of_file(found)
+    return _texts(found, archive=True)
 
 
 def _holds_dumps(path: Path) -> bool:
@@ -263,30 +263,26 @@ def _packed(file: BinaryIO, size: int, found: FoundFile) -> _Contents:
 
 
 def _text(_file: BinaryIO, _size: int, found: FoundFile) -> _Contents:
-    return _of_file(found)
+    return _texts(found)
 
 
-def _of_file(found: FoundFile) -> _Contents:
-    return _of_texts(lambda: files.opened(Path(found.path))[0], found)
-
-
-def _of_texts(opened: Callable[[], BinaryIO], found: FoundFile) -> _Contents:
-    """The deaths in a text, packed or not, or in an archive of texts; ``opened`` opens it, more than once."""
-    with opened() as stream:
+def _texts(found: FoundFile, *, archive: bool = False) -> _Contents:
+    """The deaths in a text, packed or not, or in an archive of texts, whose lines have no numbers."""
+    with files.opened(Path(found.path))[0] as stream:
         explained = _explained(stream, found)
     lines = log_deaths.first_lines(explained.inputs.digests)
     if len(lines) > 1:
-        with opened() as stream:
-            several = _several(stream, found)
+        with files.opened(Path(found.path))[0] as stream:
+            several = _several(stream, found, archive=archive)
         if several is not None:
             return several
     document = explained.document
     if document is None or not document.reports or not _tells_of_an_end(document, explained.inputs):
         return _Contents()
-    return _Contents(_numbered(_diagnosed(document, found), 0, lines[0] if len(lines) == 1 else None))
+    return _Contents(_numbered(_diagnosed(document, found), 0, lines[0] if len(lines) == 1 and not archive else None))
 
 
-def _several(stream: BinaryIO, found: FoundFile) -> _Contents | None:
+def _several(stream: BinaryIO, found: FoundFile, *, archive: bool) -> _Contents | None:
     """The deaths of a log that tells of more than one; None where it is one after all."""
     rows: list[tuple[DeathRow, Fingerprint]] = []
     count = 0
@@ -296,7 +292,7 @@ def _several(stream: BinaryIO, found: FoundFile) -> _Contents | None:
         count += 1
         document = _explanation((death.digest,), found).document
         if document is not None and document.reports and not _is_plain(document):
-            rows.extend(_numbered(_diagnosed(document, found), death.place, death.line))
+            rows.extend(_numbered(_diagnosed(document, found), death.place, None if archive else death.line))
 
     more = log_deaths.read_each(stream, found.name, use)
     gaps = (f"it tells of more than {MOST:,} deaths: the first {MOST:,} were read",) if more else ()

@@ -307,7 +307,7 @@ def test_the_jobs_of_an_archive_are_logs_of_their_own(tmp_path: Path) -> None:
         archive.writestr("2_lint.txt", "all is well\n")
     found = rows(tmp_path, (tmp_path / "logs.zip").read_bytes(), "b.zip")
     assert keys(found) == alone(tmp_path, died("read"), died("write"), died("rank"))
-    assert [one.number for one in found] == [0, 1, 2]
+    assert [(one.number, one.line) for one in found] == [(0, None), (1, None), (2, None)]
 
 
 def test_the_texts_of_another_archive_are_one_log(tmp_path: Path) -> None:
@@ -326,6 +326,18 @@ def test_one_report_is_about_one_death_and_says_so(tmp_path: Path, capfd: pytest
     assert "the text tells of 3 deaths; this is the one at line 2, and `necropsy triage FILE` lists all" in said
     assert "rank >= 0" in said
     assert "size >= 0" not in said
+    # Each of the others, as triage names them.
+    assert main(["triage", str(path)]) == 0
+    assert f"necropsy explain {path} --line" in capfd.readouterr().out
+    second = 2 + died("rank").count("\n")
+    assert main(["explain", str(path), "--line", str(second)]) == 0
+    said = capfd.readouterr().out
+    assert "size >= 0" in said
+    assert "rank >= 0" not in said
+    assert main(["explain", str(path), "--line", "1"]) == 65
+    assert "tells of no death at line 1 or before" in capfd.readouterr().err
+    assert main(["explain", "139", "--line", "1"]) == 2
     path.write_text(died("size"))
+    assert main(["explain", str(path), "--line", "1"]) == 0
     assert main(["explain", str(path)]) == 0
     assert "the text tells of" not in capfd.readouterr().out

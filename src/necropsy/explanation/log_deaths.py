@@ -1,4 +1,4 @@
-"""The deaths that one log tells of, each with the texts that are about it alone, for `necropsy triage`."""
+"""The deaths that one log tells of, each with the texts that are about it alone."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
+from pathlib import Path
 from typing import BinaryIO
 
 from necropsy.capture.death_marks import marks_of
 from necropsy.capture.separate_deaths import LogDeath, Separator, separated
-from necropsy.explanation import archives
-from necropsy.explanation.inputs import digests, said_place
+from necropsy.errors import InputError, NoInputError
+from necropsy.explanation import archives, files
+from necropsy.explanation.inputs import Inputs, digests, said_place
 from necropsy.formats.lines import Line
 from necropsy.formats.log import TAIL, Digest
 from necropsy.formats.log_parts import LogPart, parts
@@ -48,6 +50,33 @@ def read_each(stream: BinaryIO, name: str, use: Callable[[ToldDeath], None]) -> 
     digests(stream, name, reading.text)
     reading.end()
     return reading.more
+
+
+def at_line(path: Path, line: int) -> Inputs | None:
+    """What a log says of the death that begins at ``line``, or of the last one before; None where it tells of one.
+
+    Raises ``InputError`` where no death begins there or before, ``NoInputError`` where the file cannot be read.
+    """
+    found: list[ToldDeath] = []
+    count = 0
+
+    def use(death: ToldDeath) -> None:
+        nonlocal count
+        count += 1
+        if death.line <= line:
+            found[:] = [death]
+
+    try:
+        stream, _ = files.opened(path)
+        with stream:
+            read_each(stream, str(path), use)
+    except OSError as error:
+        raise NoInputError(f"cannot read {path}: {error.strerror or error}") from error
+    if count <= 1:
+        return None
+    if not found:
+        raise InputError(f"{path} tells of no death at line {line} or before")
+    return Inputs(words=(str(path),), digests=(found[0].digest,), sources=(str(path),))
 
 
 class _Reading:
