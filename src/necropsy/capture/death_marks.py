@@ -10,6 +10,7 @@ from necropsy.formats.lines import line
 from necropsy.formats.log_prefixes import Unwrap
 from necropsy.formats.readers import endings_shells
 from necropsy.formats.text_reports import TextReport
+from necropsy.lazy_re import regex
 from necropsy.model import Crash, Message
 
 Role = Literal["dump", "bare", "end", "lost", "words", "before", "other"]
@@ -85,12 +86,21 @@ def marks_of(told: TextReport | Message) -> Marks:
 def _of_sentence(crash: Crash, signal: str | None, by: str) -> Marks:
     test = next((one.fields["test"] for one in crash.messages or () if "test" in one.fields), None)
     said = crash.exit.text if crash.exit is not None else None
-    waited = said is not None and endings_shells.READER.read((line(1, said, Unwrap()),), 0) is not None
+    waited = said is not None and _has_waited(said)
     if signal in _CRASHES or (signal == "SIGKILL" and waited):
         return Marks("end", crash.pid, by=by, signal=signal, test=test, is_last=waited)
     if crash.exit is not None and crash.exit.kind == "lost":
         return Marks("lost", crash.pid, by=by, test=test)
     return Marks("other", crash.pid, by=by)
+
+
+_MAKE = regex(r"\S{0,200}make(?:\[\d+\])?: \*{3} ")
+
+
+def _has_waited(said: str) -> bool:
+    """A shell or make says so, which wait for a process and write where it wrote: nothing of it comes after that."""
+    is_shell = endings_shells.READER.read((line(1, said, Unwrap()),), 0) is not None
+    return is_shell or _MAKE.match(said) is not None
 
 
 def _is_dump(crash: Crash, signal: str | None) -> bool:

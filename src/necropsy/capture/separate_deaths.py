@@ -22,6 +22,10 @@ MOST = 10_000
 """Deaths of one log that are told apart."""
 OPEN = 64
 """The latest deaths, to which more of the text may belong; of older ones only repetitions are known."""
+_TEXTS = 200
+"""Messages, and as many pieces, that are kept of one death."""
+_WORDS = 5 * MOST
+"""Words of programs by which a repetition is known."""
 _FAR = 2000
 """Lines between the sentence that a process has ended, and the dump that it left, at most."""
 _ENDS = frozenset({"dump", "bare", "end", "lost"})
@@ -49,7 +53,7 @@ class LogDeath:
     stack: tuple[str, ...] = ()
     dumps: set[str] = field(default_factory=set)
     test: str | None = None
-    words: set[str] = field(default_factory=set)
+    has_words: bool = False
     ended: bool = False
     """Somebody said that it ended by its signal."""
     over: bool = False
@@ -69,7 +73,7 @@ class Separator:
         """Texts of further deaths, beyond ``MOST``."""
         self._open: deque[LogDeath] = deque(maxlen=OPEN)
         self._by_pid: dict[tuple[str, int], LogDeath | None] = {}
-        self._by_thread: dict[str, list[LogDeath]] = defaultdict(list)
+        self._by_thread: dict[str, deque[LogDeath]] = defaultdict(partial(deque, maxlen=OPEN))
         self._by_content: dict[str, LogDeath] = {}
         self._by_test: dict[str, LogDeath | None] = {}
         self._by_words: dict[str, LogDeath] = {}
@@ -188,7 +192,7 @@ class Separator:
             return False  # of other threads, or they would be known
         if piece.kind in death.dumps and (marks.pid is not None or piece.threads):
             return False
-        return bool(death.dumps or death.words) or piece.first - death.last <= _FAR
+        return bool(death.dumps or death.has_words) or piece.first - death.last <= _FAR
 
     def _end(self, piece: TextReport, marks: Marks) -> LogDeath | None:
         if (known := self._of_pid(marks)) is not None:
@@ -280,7 +284,7 @@ class Separator:
             self._add(latest, message, marks)
         else:
             self._words[writer].append(message)
-            self._by_words[message.text] = latest
+            self._know_words(message, latest)
 
     def _keep_before(self, told: Told, writer: str) -> None:
         latest = next((one for one in reversed(self._open) if _same_writer(one.writer, writer)), None)
@@ -306,17 +310,23 @@ class Separator:
             return None
         if isinstance(told, Message):
             first, last = told.line or death.first, told.line or death.last
-            death.messages.append(told)
+            if len(death.messages) < _TEXTS:
+                death.messages.append(told)
             if marks_of(told).role == "words":
-                death.words.add(told.text)
-                self._by_words.setdefault(told.text, death)
+                death.has_words = True
+                self._know_words(told, death)
         else:
             first, last = told.first, told.last
-            death.pieces.append(told)
+            if len(death.pieces) < _TEXTS:
+                death.pieces.append(told)
         death.first, death.last = min(death.first, first), max(death.last, last)
         if marks is not None:
             self._note(death, told, marks)
         return death
+
+    def _know_words(self, message: Message, death: LogDeath) -> None:
+        if len(self._by_words) < _WORDS:
+            self._by_words.setdefault(message.text, death)
 
     def _note(self, death: LogDeath, told: Told, marks: Marks) -> None:
         if marks.pid is not None:

@@ -26,6 +26,8 @@ _THREAD = regex(
     r"|.{0,200}?\(TID (?P<tid>0x[0-9a-f]{6,16})\)"
 )
 """faulthandler's; glog's."""
+_THREADS = 16
+"""Threads of a report whose numbers are kept: a process is known by any of them."""
 
 
 class PieceSearch:
@@ -94,11 +96,11 @@ def _told_by(piece: TextReport, lines: Sequence[Line]) -> TextReport:
     own = lines[bisect_left(lines, piece.first, key=_number) :]
     own = own[: bisect_left(own, piece.last + 1, key=_number)]
     content = hashlib.blake2b(digest_size=12)
-    threads = set()
+    threads: set[str] = set()
     for line in own:
         text = line.text.strip()
         content.update(text.encode("utf-8", "replace") + b"\n")
-        if match := _THREAD.match(text[:LONGEST]):
+        if (match := _THREAD.match(text[:LONGEST])) and (len(threads) < _THREADS or "Current" in text):
             threads.add(match["number"] or match["tid"])
     return replace(piece, writer=own[0].writer if own else "", threads=frozenset(threads), content=content.hexdigest())
 
