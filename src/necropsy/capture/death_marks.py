@@ -54,6 +54,8 @@ class Marks:
     stack: tuple[str, ...] = ()
     test: str | None = None
     is_last: bool = False
+    thread: int | None = None
+    """The number that the kernel gives the thread: of a main thread, that of the process."""
 
     @property
     def is_crash(self) -> bool:
@@ -78,7 +80,7 @@ def marks_of(told: TextReport | Message) -> Marks:
         return _of_sentence(crash, signal, by)
     if told.kind == "oom-killer" or signal in _CRASHES or _is_dump(crash, signal):
         role: Role = "dump" if stack or told.threads or crash.pid is not None or crash.fault is not None else "bare"
-        return Marks(role, crash.pid, told.kind in _WATCHERS, by, signal, stack)
+        return Marks(role, crash.pid, told.kind in _WATCHERS, by, signal, stack, thread=_thread(crash, by))
     is_cause = crash.exit is None and crash.threads is None and told.kind != "pytest-failures"
     return Marks("before" if is_cause else "other", crash.pid, by=by)
 
@@ -92,6 +94,15 @@ def _of_sentence(crash: Crash, signal: str | None, by: str) -> Marks:
     if crash.exit is not None and crash.exit.kind == "lost":
         return Marks("lost", crash.pid, by=by, test=test)
     return Marks("other", crash.pid, by=by)
+
+
+_TASK = regex(r"\S{1,40}\[(?P<number>\d{1,10})\]:? ")
+
+
+def _thread(crash: Crash, by: str) -> int | None:
+    said = crash.exit.text if by == KERNEL and crash.exit is not None else None
+    match = _TASK.search(said) if said is not None else None
+    return int(match["number"]) if match is not None else None
 
 
 _MAKE = regex(r"\S{0,200}make(?:\[\d+\])?: \*{3} ")

@@ -150,9 +150,10 @@ class Separator:
 
     def _of_pid(self, marks: Marks) -> LogDeath | None:
         """The death of the process with this number, the kernel's or another's."""
-        if marks.pid is None:
+        number = marks.pid if marks.pid is not None else marks.thread
+        if number is None:
             return None
-        found = (self._by_pid.get((by, marks.pid)) for by in dict.fromkeys((marks.by, KERNEL, "")))
+        found = (self._by_pid.get((by, number)) for by in dict.fromkeys((marks.by, KERNEL, "")))
         return next((one for one in found if one is not None and _agree(one, marks)), None)
 
     def _dump(self, piece: TextReport, marks: Marks) -> LogDeath | None:
@@ -214,6 +215,8 @@ class Separator:
             return self._one_of(exact, piece, marks)
         if marks.pid is None and (not marks.is_crash or any(_agree(one, marks) for one in self._open)):
             return None  # the same end, said once more
+        if not marks.is_crash and any(one.signal not in {None, marks.signal} for one in self._open):
+            return None  # killed because another had crashed, as launchers do
         return self._new(piece, piece.first, piece.writer, marks)
 
     def _watched(self, piece: TextReport, marks: Marks) -> LogDeath | None:
