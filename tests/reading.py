@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from types import SimpleNamespace
-from typing import cast
 
 from hypothesis import strategies as st
 
@@ -52,8 +50,11 @@ def only(text: str, *readers: TextReader) -> Crash:
 
 def death(text: str, *readers: TextReader) -> Crash:
     """All that the text says of one death, the known phrases included."""
-    digest = SimpleNamespace(pieces=pieces(text, *readers), messages=scan(text), tail=text[-4000:], gaps=())
-    return told((), cast("Sequence[Digest]", [digest])).crash
+    lines = text.count("\n") + 1
+    digest = Digest(
+        messages=scan(text), pieces=tuple(pieces(text, *readers)), tail=text[-4000:], lines=lines, bytes=len(text)
+    )
+    return told((), [digest]).crash
 
 
 def verdict(text: str, *readers: TextReader) -> Diagnosis:

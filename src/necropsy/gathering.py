@@ -14,15 +14,17 @@ from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 from types import FrameType
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import msgspec
 
 from necropsy import report_archive, serialize
+from necropsy.capture.separate_deaths import MOST
 from necropsy.consequences import is_native
 from necropsy.errors import InputError, NecropsyError
-from necropsy.explanation import ENDED_WELL, Explanation, archives, files
+from necropsy.explanation import ENDED_WELL, Explanation, archives, files, log_deaths
 from necropsy.explanation.inputs import Inputs, digests
+from necropsy.formats.log import Digest
 from necropsy.model import Document
 from necropsy.triage import junit
 from necropsy.triage.death_rows import deaths
@@ -45,6 +47,13 @@ _END = 1 << 20
 Rows = tuple[tuple[DeathRow, Fingerprint], ...]
 
 
+class _Contents(NamedTuple):
+    """The deaths in a file, and what of it was not read."""
+
+    rows: Rows = ()
+    gaps: tuple[str, ...] = ()
+
+
 class _TooSlow(BaseException):
     """The time limit; no ``Exception``, because readers take one for a part that cannot be read."""
 
@@ -53,15 +62,15 @@ class _GrowingError(Exception):
     """The file was written to while it was read."""
 
 
-def read_file(found: FoundFile, known_hash: str | None = None) -> FileRead:
+def read_file(found: FoundFile, known_hash: str | None = None, known_size: int | None = None) -> FileRead:
     """The deaths in a file. Never raises: ``why`` of what it returns says why the file could not be read.
 
-    ``known_hash``: of the file when it was read before, if its size is still the same. Where its contents are, too,
-    ``same`` is set, and it is not read again.
+    ``known_hash`` and ``known_size``: of the file when it was read before. Where they are what they were, ``same`` is
+    set, and it is not read again; where it begins with what it was, ``grown`` is set.
     """
     try:
         with _time_limit():
-            return _read(found, known_hash)
+            return _read(found, known_hash, found.size if known_size is None else known_size)
     except _TooSlow:
         why = f"reading it took longer than {LIMIT_S:.0f} seconds"
     except _GrowingError:
@@ -118,7 +127,7 @@ def _time_limit() -> Iterator[None]:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
 
 
-def _read(found: FoundFile, known_hash: str | None) -> FileRead:
+def _read(found: FoundFile, known_hash: str | None, known_size: int) -> FileRead:
     # It may be a pipe by now, which would block.
     handle = os.open(found.path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     with os.fdopen(handle, "rb", buffering=0) as file:
@@ -130,19 +139,25 @@ def _read(found: FoundFile, known_hash: str | None) -> FileRead:
         digest = _hash(file, before.st_size)
         if known_hash is not None and digest == known_hash:
             return FileRead(found.name, before.st_size, before.st_mtime_ns, digest, (), same=True)
+        grown = known_hash is not None and 0 < known_size < before.st_size and _hash(file, known_size) == known_hash
         file.seek(0)
-        rows = _rows(file, before.st_size, found)
+        contents = _contents(file, before.st_size, found)
         after = os.fstat(handle)
     if (after.st_size, after.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
         raise _GrowingError
-    return FileRead(found.name, before.st_size, before.st_mtime_ns, digest, rows)
+    rows, gaps = contents
+    return FileRead(found.name, before.st_size, before.st_mtime_ns, digest, rows, grown=grown, gaps=gaps)
 
 
 def _hash(file: BinaryIO, size: int) -> str:
+    """Of the first ``size`` bytes."""
     made = hashlib.blake2b(str(size).encode(), digest_size=16)
+    file.seek(0)
     if size <= _HASHED_WHOLE:
-        while piece := file.read(_END):
+        left = size
+        while left and (piece := file.read(min(_END, left))):
             made.update(piece)
+            left -= len(piece)
     else:
         for place in (0, size - _END):
             file.seek(place)
@@ -150,7 +165,7 @@ def _hash(file: BinaryIO, size: int) -> str:
     return made.hexdigest()
 
 
-def _rows(file: BinaryIO, size: int, found: FoundFile) -> Rows:
+def _contents(file: BinaryIO, size: int, found: FoundFile) -> _Contents:
     head = file.read(HEAD)
     file.seek(0)
     kind = kind_of(head)
@@ -162,10 +177,10 @@ def _rows(file: BinaryIO, size: int, found: FoundFile) -> Rows:
 # ---------------------------------------------------------------- each kind
 
 
-def _document(file: BinaryIO, size: int, found: FoundFile) -> Rows:
+def _document(file: BinaryIO, size: int, found: FoundFile) -> _Contents:
     if size > LARGEST_DOCUMENT:
         raise InputError(f"it is larger than any report of ours ({size >> 20} MiB)")
-    return deaths(_decoded(_all(file, size)), found.name, fingerprint)
+    return _Contents(deaths(_decoded(_all(file, size)), found.name, fingerprint))
 
 
 def _all(file: BinaryIO, size: int) -> bytes:
@@ -190,14 +205,14 @@ def _decoded(data: bytes) -> ReportDocument:
     return document
 
 
-def _zip(file: BinaryIO, _size: int, found: FoundFile) -> Rows:
+def _zip(file: BinaryIO, _size: int, found: FoundFile) -> _Contents:
     path = Path(found.path)
     if report_archive.is_capsule(path):
         data = serialize.dumps(report_archive.read(path))
-        return deaths(_decoded(data), found.name, fingerprint, in_capsule=True)
+        return _Contents(deaths(_decoded(data), found.name, fingerprint, in_capsule=True))
     if _holds_dumps(path):
         return _dump(file, _size, found)
-    return _of_texts(file, found)
+    return _texts(found, archive=True)
 
 
 def _holds_dumps(path: Path) -> bool:
@@ -217,14 +232,14 @@ def _holds_dumps(path: Path) -> bool:
 _MOST_MEMBERS = 1000
 
 
-def _dump(_file: BinaryIO, _size: int, found: FoundFile) -> Rows:
+def _dump(_file: BinaryIO, _size: int, found: FoundFile) -> _Contents:
     """A core or a minidump, packed or not."""
     from necropsy.viewing import opened
 
-    return _diagnosed(opened(Path(found.path)), found)
+    return _Contents(_diagnosed(opened(Path(found.path)), found))
 
 
-def _packed(file: BinaryIO, size: int, found: FoundFile) -> Rows:
+def _packed(file: BinaryIO, size: int, found: FoundFile) -> _Contents:
     try:
         with archives.unpacked(file, found.name) as opened:
             head = opened.read(HEAD)
@@ -244,41 +259,74 @@ def _packed(file: BinaryIO, size: int, found: FoundFile) -> Rows:
         return _text(file, size, found)
     if kind == "packed" or kind is None:
         raise InputError("it is compressed, and what is in it is of no kind that necropsy reads")
-    return ()
+    return _Contents()
 
 
-def _text(_file: BinaryIO, _size: int, found: FoundFile) -> Rows:
-    stream, _ = files.opened(Path(found.path))
-    with stream:
-        return _of_texts(stream, found)
+def _text(_file: BinaryIO, _size: int, found: FoundFile) -> _Contents:
+    return _texts(found)
 
 
-def _of_texts(stream: BinaryIO, found: FoundFile) -> Rows:
-    explained = _explained(stream, found)
+def _texts(found: FoundFile, *, archive: bool = False) -> _Contents:
+    """The deaths in a text, packed or not, or in an archive of texts, whose lines have no numbers."""
+    with files.opened(Path(found.path))[0] as stream:
+        explained = _explained(stream, found)
+    lines = log_deaths.first_lines(explained.inputs.digests)
+    if len(lines) > 1:
+        with files.opened(Path(found.path))[0] as stream:
+            several = _several(stream, found, archive=archive)
+        if several is not None:
+            return several
     document = explained.document
     if document is None or not document.reports or not _tells_of_an_end(document, explained.inputs):
-        return ()
-    return _diagnosed(document, found)
+        return _Contents()
+    return _Contents(_numbered(_diagnosed(document, found), 0, lines[0] if len(lines) == 1 and not archive else None))
 
 
-def _junit(file: BinaryIO, _size: int, found: FoundFile) -> Rows:
+def _several(stream: BinaryIO, found: FoundFile, *, archive: bool) -> _Contents | None:
+    """The deaths of a log that tells of more than one; None where it is one after all."""
+    rows: list[tuple[DeathRow, Fingerprint]] = []
+    count = 0
+
+    def use(death: log_deaths.ToldDeath) -> None:
+        nonlocal count
+        count += 1
+        document = _explanation((death.digest,), found).document
+        if document is not None and document.reports and not _is_plain(document):
+            rows.extend(_numbered(_diagnosed(document, found), death.place, None if archive else death.line))
+
+    more = log_deaths.read_each(stream, found.name, use)
+    gaps = (f"it tells of more than {MOST:,} deaths: the first {MOST:,} were read",) if more else ()
+    return _Contents(tuple(rows), gaps) if count > 1 else None
+
+
+def _numbered(rows: Rows, number: int, line: int | None) -> Rows:
+    return tuple((msgspec.structs.replace(row, number=number, line=line), made) for row, made in rows)
+
+
+def _junit(file: BinaryIO, _size: int, found: FoundFile) -> _Contents:
     return _tests(file, found)
 
 
-def _tests(stream: BinaryIO, found: FoundFile) -> Rows:
+def _tests(stream: BinaryIO, found: FoundFile) -> _Contents:
     rows: list[tuple[DeathRow, Fingerprint]] = []
-    for one in junit.failed_tests(stream):
+    tests = junit.FailedTests(stream)
+    for one in tests:
         document = _explained(BytesIO(one.text.encode("utf-8", "surrogatepass")), found).document
         if document is None or not document.reports or _is_plain(document):
             continue  # that a test has failed is no death
-        rows += ((msgspec.structs.replace(row, number=len(rows)), made) for row, made in _diagnosed(document, found))
-    return tuple(rows)
+        rows += _numbered(_diagnosed(document, found), len(rows), None)
+    total, most = junit.MOST_TESTS + tests.more, junit.MOST_TESTS
+    gaps = (f"of {total:,} failed tests the first {most:,} were read",) if tests.more else ()
+    return _Contents(tuple(rows), gaps)
 
 
 def _explained(stream: BinaryIO, found: FoundFile) -> Explanation:
+    return _explanation(tuple(digests(stream, found.name)), found)
+
+
+def _explanation(told: tuple[Digest, ...], found: FoundFile) -> Explanation:
     from necropsy.rules import crash_rules
 
-    told = tuple(digests(stream, found.name))
     return Explanation(Inputs(words=(found.name,), digests=told, sources=(found.name,)), crash_rules)
 
 
@@ -307,11 +355,11 @@ def _tells_of_an_end(document: Document, inputs: Inputs) -> bool:
     )
 
 
-def _nothing(_file: BinaryIO, _size: int, _found: FoundFile) -> Rows:
-    return ()
+def _nothing(_file: BinaryIO, _size: int, _found: FoundFile) -> _Contents:
+    return _Contents()
 
 
-_READERS: dict[FileKind, Callable[[BinaryIO, int, FoundFile], Rows]] = {
+_READERS: dict[FileKind, Callable[[BinaryIO, int, FoundFile], _Contents]] = {
     "document": _document,
     "zip": _zip,
     "core": _dump,
@@ -325,4 +373,4 @@ _READERS: dict[FileKind, Callable[[BinaryIO, int, FoundFile], Rows]] = {
 
 def read_part(part: Part) -> bytes:
     """Read the files of a part: what ``parts.unpacked`` takes."""
-    return packed([read_file(one.file, one.known_hash) for one in part])
+    return packed([read_file(one.file, one.known_hash, one.known_size) for one in part])

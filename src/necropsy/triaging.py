@@ -14,7 +14,7 @@ from necropsy import __version__, ray_cluster
 from necropsy.document import new_id
 from necropsy.errors import OptionError
 from necropsy.gathering import read_part
-from necropsy.model import Document, SkippedInput, Subject, SuggestedMerge, Tool, Triage
+from necropsy.model import Document, Gap, SkippedInput, Subject, SuggestedMerge, Tool, Triage
 from necropsy.triage import bugs, cluster, summaries
 from necropsy.triage.grouping import group
 from necropsy.triage.parts import UnreadFile, read_parts, wanted_jobs
@@ -115,6 +115,7 @@ def triaged(paths: Sequence[str | os.PathLike[str]], options: Options, watch: Wa
         complete=True,
         subject=Subject(kind="folders", path=where[0] if len(where) == 1 else None, text=None),
         triage=found,
+        gaps=seen.gaps,
     )
     return Triaged(document, answer)
 
@@ -137,6 +138,7 @@ class _Seen:
     def __init__(self, walked: Walked, options: Options, store: TriageStore) -> None:
         self._walked, self._options, self._store = walked, options, store
         self._skipped = list(walked.skipped)
+        self._gaps: list[Gap] = []
         self._files = self._unchanged = self._without_death = 0
 
     def read(self, watch: Watch) -> None:
@@ -157,6 +159,7 @@ class _Seen:
                 else:
                     self._files += 1
                     self._without_death += not one.deaths
+                    self._note_gaps(one.path, one.gaps)
             watch(f"{done:,} of {len(work):,} files read")
 
     def _parts(self, work: Sequence[UnreadFile]) -> Iterator[tuple[FileRead, ...]]:
@@ -178,9 +181,13 @@ class _Seen:
             if before is not None and (before.size, before.mtime_ns) == (file.size, file.mtime_ns):
                 self._unchanged += 1
                 self._without_death += not before.has_death
+                self._note_gaps(file.name, before.gaps)
             elif before is not None or not self._is_too_old(file):
-                work.append(UnreadFile(file, before.hash if before is not None and before.size == file.size else None))
+                work.append(UnreadFile(file, before.hash, before.size) if before is not None else UnreadFile(file))
         return work
+
+    def _note_gaps(self, path: str, gaps: Iterable[str]) -> None:
+        self._gaps += [Gap(part="file", why=f"{path}: {why}") for why in gaps]
 
     def _is_too_old(self, file: FoundFile) -> bool:
         """It was written before what is asked for has happened."""
@@ -188,6 +195,11 @@ class _Seen:
             return False
         written = datetime.fromtimestamp(file.mtime_ns / 1e9, timezone.utc)
         return written.strftime("%Y-%m-%dT%H:%M:%SZ") < self._options.since
+
+    @property
+    def gaps(self) -> tuple[Gap, ...]:
+        """What was not read of files."""
+        return tuple(sorted(self._gaps, key=lambda one: one.why))
 
     def told(self, session: StoreSession) -> Triage:
         """The document's part."""

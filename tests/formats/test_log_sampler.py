@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hostile_logs import HOSTILE, NOISE, WORDS, Source, words
-from necropsy.formats import lines, literal_search, log, log_excerpts, log_sampler
+from necropsy.formats import lines, literal_search, log, log_excerpts, log_sampler, piece_search
 from necropsy.formats.decoding import BLOCK
 from necropsy.formats.first_last import FirstLast
 from necropsy.formats.lines import Line
@@ -25,6 +25,7 @@ from necropsy.formats.literal_search import Hit, by_search, finder, passing_find
 from necropsy.formats.log import digest
 from necropsy.formats.log_prefixes import Unwrap
 from necropsy.formats.phrases import phrases
+from necropsy.formats.piece_search import PieceSearch
 from necropsy.formats.readers import readers
 from necropsy.formats.text_reports import TextReader
 from necropsy.model import Message
@@ -222,8 +223,8 @@ def test_readers_that_are_asked_in_vain_give_up_at_last(monkeypatch: pytest.Monk
     def in_vain(lines: Sequence[Line], index: int) -> None:
         asked.append(lines[index].number)
 
-    search = log._Search([TextReader("vain", ("trigger",), in_vain)])
-    monkeypatch.setattr(log, "_TRIES", 50)
+    search = PieceSearch([TextReader("vain", ("trigger",), in_vain)])
+    monkeypatch.setattr(piece_search, "_TRIES", 50)
     rows = tuple(Line(number, "trigger", "trigger", {}) for number in range(1, 401))
     marks = tuple((index, frozenset({b"trigger"})) for index in range(400))
     assert not list(search.pieces(log_excerpts.Excerpt(rows, marks, final=True)))

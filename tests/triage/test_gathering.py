@@ -193,17 +193,30 @@ def test_the_crash_texts_of_a_junit_file_are_deaths(tmp_path: Path) -> None:
     assert read(tmp_path).deaths == 4
 
 
+def test_of_too_many_failed_tests_the_first_are_read_and_it_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(junit, "MOST_TESTS", 2)
+    (tmp_path / "junit.xml").write_text(JUNIT.format(fleet.LOG.replace("<", "&lt;"), CHECK))
+    document = necropsy.triage(tmp_path)
+    assert document.triage is not None
+    assert [one.end for one in document.triage.groups] == ["SIGSEGV"]  # the third one aborts
+    assert document.triage.skipped == ()
+    why = f"{tmp_path}/junit.xml: of 3 failed tests the first 2 were read"
+    assert [(one.part, one.why) for one in document.gaps] == [("file", why)]
+
+
 @given(st.binary(max_size=400))
 def test_a_junit_file_that_is_none_is_refused(data: bytes) -> None:
     with pytest.raises(InputError):
-        list(junit.failed_tests(BytesIO(b"<testsuites>" + data + b"<")))
+        list(junit.FailedTests(BytesIO(b"<testsuites>" + data + b"<")))
 
 
 def test_a_long_output_keeps_both_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(junit, "MOST_TEXT", 1000)
     lines = "".join(f"line {number}\n" for number in range(10_000))
     data = f"<testsuites><testcase name='a'><failure>{lines}</failure></testcase></testsuites>".encode()
-    (found,) = junit.failed_tests(BytesIO(data))
+    (found,) = junit.FailedTests(BytesIO(data))
     assert found.text.startswith("line 0\n")
     assert found.text.endswith("line 9999")
     assert len(found.text) < 400_000  # what one piece of the parser has may stand beside it
@@ -265,7 +278,7 @@ def test_a_file_that_takes_too_long_is_left(tmp_path: Path, monkeypatch: pytest.
                 while True:
                     pass
 
-    monkeypatch.setattr(gathering, "_rows", endless)
+    monkeypatch.setattr(gathering, "_contents", endless)
     monkeypatch.setattr(gathering, "LIMIT_S", 0.05)
     read_ = gathering.read_file(FoundFile(str(path), 1, 1))
     assert read_.why == "reading it took longer than 0 seconds"

@@ -151,6 +151,67 @@ def test_a_closed_bug_comes_back(tmp_path: Path, version: str, fixed_in: str | N
     assert read(folder, store=store).groups[0].status == "known"
 
 
+def _dump(thread: int, function: str) -> str:
+    return (
+        f"Fatal Python error: Segmentation fault\n\nCurrent thread 0x{thread:016x} (most recent call first):\n"
+        f'  File "/home/user/train.py", line 7 in {function}\n'
+        f"run.sh: line 3:  {thread % 10_000} Segmentation fault      (core dumped) python train.py\n"
+    )
+
+
+def test_a_log_that_grows_neither_loses_nor_repeats_a_death(tmp_path: Path) -> None:
+    folder, store = tmp_path / "in", tmp_path / "store"
+    folder.mkdir()
+    log = folder / "a.log"
+    log.write_text(_dump(0x7F0000001111, "score") + _dump(0x7F0000002222, "merge"))
+    found = read(folder, store=store)
+    assert [(one.count, one.status) for one in found.groups] == [(1, "new"), (1, "new")]
+    score = next(one for one in found.groups if one.example is not None and one.example.line == 1)
+    triaging.corrected(store, lambda session: corrections.close(session, score.id, None))
+    with log.open("a") as file:
+        file.write("more\n" + _dump(0x7F0000003333, "merge"))
+    after = read(folder, store=store)
+    # Its old deaths are those that were known when the bug was closed.
+    assert sorted((one.count, one.status) for one in after.groups) == [(1, "closed"), (2, "known")]
+    assert {one.line for group in after.groups for one in group.members} == {1, 6, 12}
+    assert ids(after) == ids(found)
+    with log.open("a") as file:
+        file.write(_dump(0x7F0000004444, "score"))
+    assert {one.status for one in read(folder, store=store).groups} == {"regression", "known"}
+    assert read(folder, store=store).deaths == 4
+
+
+def test_a_log_that_was_written_anew_has_other_deaths(tmp_path: Path) -> None:
+    folder, store = tmp_path / "in", tmp_path / "store"
+    folder.mkdir()
+    (folder / "a.log").write_text(_dump(0x7F0000001111, "score"))
+    (group,) = read(folder, store=store).groups
+    triaging.corrected(store, lambda session: corrections.close(session, group.id, None))
+    (folder / "a.log").write_text(_dump(0x7F0000002222, "score") + "step 1 done\n")
+    (after,) = read(folder, store=store).groups
+    assert (after.count, after.status) == (1, "regression")
+
+
+def test_a_store_of_the_version_before_is_used(tmp_path: Path) -> None:
+    fleet.fill(tmp_path / "in", {"score_rows": 2})
+    (tmp_path / "in" / "a.log").write_text(fleet.LOG)
+    before = read(tmp_path / "in", store=tmp_path / "store")
+    connection = sqlite3.connect(tmp_path / "store" / FILE)
+    for statement in (
+        *("DROP VIEW deaths", "DROP VIEW members", "DROP VIEW groups"),
+        *("ALTER TABLE death DROP COLUMN line", "ALTER TABLE file DROP COLUMN gaps"),
+        *("CREATE VIEW deaths AS SELECT * FROM death", "CREATE VIEW members AS SELECT * FROM death"),
+        *("CREATE VIEW groups AS SELECT * FROM summary", "PRAGMA user_version = 1"),
+    ):
+        connection.execute(statement)
+    connection.commit()
+    connection.close()
+    with (tmp_path / "in" / "a.log").open("a") as file:
+        file.write(_dump(0x7F0000002222, "merge"))
+    after = read(tmp_path / "in", store=tmp_path / "store")
+    assert (before.deaths, after.deaths, after.unchanged) == (3, 4, 2)
+
+
 # ---------------------------------------------------------------- stable ids
 
 

@@ -1,17 +1,18 @@
 """Merges codes and texts about one death into a crash.
 
 What no input has is a gap. Of several deaths (a worker's, then the launcher's) the first native one is taken: what
-follows it is its consequence.
+follows it is its consequence. Where the text proves that it tells of several, only what is about that one is taken.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from necropsy.capture.separate_deaths import separated
 from necropsy.formats import backtrace, contradictions
 from necropsy.formats.exit_phrases import dead
 from necropsy.formats.exit_status import ExitCode, ExitReading, exit_of
@@ -48,6 +49,8 @@ class MergedCrash:
 
     crash: Crash
     contradictions: tuple[Contradiction, ...]
+    one_of: str | None = None
+    """Where the text tells of several deaths: a sentence that says which of them this is."""
 
 
 def from_reading(code: ExitCode, reading: ExitReading | None = None) -> Crash:
@@ -61,6 +64,7 @@ def from_reading(code: ExitCode, reading: ExitReading | None = None) -> Crash:
 def told(codes: Sequence[ExitCode], digests: Sequence[Digest] = ()) -> MergedCrash:
     """The death that ``codes`` and the texts speak of, each of them evidence of it."""
     given = [TextReport("code", 0, 0, dead(exit_of(code.best, code.spelled))) for code in codes]
+    digests, one_of = _about_one(given, digests)
     pieces = _of_one_death([*given, *(piece for digest in digests for piece in digest.pieces)])
     fields: dict[str, Any] = {name: _first(getattr(piece.crash, name) for piece in pieces) for name in _PLAIN}
     exits = [piece.crash.exit for piece in (*given, *pieces) if piece.crash.exit is not None]
@@ -75,13 +79,54 @@ def told(codes: Sequence[ExitCode], digests: Sequence[Digest] = ()) -> MergedCra
     )
     why = NOT_IN_TEXT if digests else ONLY_A_NUMBER
     gaps = [Gap(part=part, why=why) for part in _PARTS if getattr(crash, part) is None]
+    gaps += [Gap(part="log", why=one_of)] if one_of is not None else []
     gaps += [gap for digest in digests for gap in digest.gaps]
     gaps += [gap for piece in pieces for gap in piece.crash.gaps if getattr(crash, gap.part, None) is None]
     found = (*contradictions.of_codes(codes), *contradictions.of_exits(exits))
-    return MergedCrash(msgspec.structs.replace(crash, gaps=tuple(dict.fromkeys(gaps))), tuple(dict.fromkeys(found)))
+    whole = msgspec.structs.replace(crash, gaps=tuple(dict.fromkeys(gaps)))
+    return MergedCrash(whole, tuple(dict.fromkeys(found)), one_of)
 
 
 # ---------------------------------------------------------------- one death among several
+
+
+def _about_one(given: Sequence[TextReport], digests: Sequence[Digest]) -> tuple[Sequence[Digest], str | None]:
+    """Of one text that tells of several deaths, what is about the most informative of them."""
+    if len(digests) != 1:
+        return digests, None
+    (digest,) = digests
+    deaths = separated(digest.messages, digest.pieces, digest.writers)
+    if len(deaths) < _SEVERAL:
+        return digests, None
+    ends = {signal for one in given if (signal := _signal(one.crash)) is not None}
+    meant = [one for one in deaths if one.signal in ends] or deaths
+    main = _of_one_death([piece for one in meant for piece in one.pieces])[:1]
+    chosen = (
+        next((one for one in meant if any(piece is main[0] for piece in one.pieces)), meant[0]) if main else meant[0]
+    )
+    least = "at least " if len(digest.gaps) else ""
+    one_of = (
+        f"the text tells of {least}{len(deaths)} deaths; this is the one at line {chosen.first}, and"
+        " `necropsy triage FILE` lists all"
+    )
+    ends_before = max((one.last for one in deaths if one.last < chosen.first), default=0)
+    only = replace(
+        digest,
+        messages=tuple(sorted(chosen.messages, key=lambda one: one.line or 0)),
+        pieces=tuple(sorted(chosen.pieces, key=lambda one: one.first)),
+        tail=_between(digest, ends_before, chosen.last if chosen is not deaths[-1] else digest.lines),
+    )
+    return (only,), one_of
+
+
+_SEVERAL = 2
+
+
+def _between(digest: Digest, before: int, last: int) -> str:
+    """The lines of its tail behind line ``before``, up to ``last``."""
+    lines = digest.tail.split("\n")
+    first = digest.lines - len(lines) + 1
+    return "\n".join(lines[max(0, before + 1 - first) : max(0, last + 1 - first)])
 
 
 def _of_one_death(pieces: Sequence[TextReport]) -> list[TextReport]:

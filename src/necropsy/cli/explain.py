@@ -25,12 +25,25 @@ if TYPE_CHECKING:
 )
 @with_report
 @click.option("--json", "json_file", metavar="FILE", type=click.Path(path_type=Path), help="Write the JSON document.")
+@click.option(
+    "--line",
+    metavar="N",
+    type=click.IntRange(1),
+    help="Of a log that tells of several deaths: the one that begins at line N, as `necropsy triage` names it.",
+)
 @click.argument(
     "inputs", nargs=-1, type=click.UNPROCESSED, metavar="[CODE | TEXT | FILE | -]...", shell_complete=file_or_rule
 )
 @click.pass_context
 def explain(
-    ctx: click.Context, inputs: tuple[str, ...], form: str, out: Path | None, json_file: Path | None, *, full: bool
+    ctx: click.Context,
+    inputs: tuple[str, ...],
+    form: str,
+    out: Path | None,
+    json_file: Path | None,
+    *,
+    line: int | None,
+    full: bool,
 ) -> None:
     """Explain whatever there is of one death: an exit code in any spelling, a signal, a log, a debugger's output.
 
@@ -57,7 +70,9 @@ def explain(
             )
         inputs = ("-",)
     stdin = sys.stdin.buffer if sys.stdin is not None else None
-    explained = explanation.explain(inputs, _rules, stdin=stdin, watch=watched)
+    explained = _at_line(inputs, line, ctx) if line is not None else None
+    if explained is None:
+        explained = explanation.explain(inputs, _rules, stdin=stdin, watch=watched)
     if not asked and not explained.inputs.digests[0].bytes:
         raise click.UsageError(
             "nothing to explain: give an exit code, a message or a log file, such as: necropsy explain 139", ctx
@@ -66,6 +81,16 @@ def explain(
         raise InputError(f"{' '.join(inputs)} is a page of text: --format and --json are for codes, texts and files")
     with also_as_json(explained.document if json_file is not None else None, json_file):  # to make it takes time
         explained_as(explained, form, out, full=full)
+
+
+def _at_line(inputs: tuple[str, ...], line: int, ctx: click.Context) -> Explanation | None:
+    """None where the log tells of one death only."""
+    from necropsy.explanation import Explanation, log_deaths
+
+    if len(inputs) != 1 or not Path(inputs[0]).is_file():
+        raise click.UsageError("--line is for one file: necropsy explain train.log --line 120", ctx)
+    found = log_deaths.at_line(Path(inputs[0]), line)
+    return Explanation(found, _rules) if found is not None else None
 
 
 def explained_as(explained: Explanation, form: str, out: Path | None, *, full: bool = False) -> None:

@@ -63,6 +63,8 @@ class Explanation:
             said = rendered(self.document, "text", color=color, width=width, full=full, again=AGAIN)
             found = said.lstrip("\n") if self.document.reports else ""
             parts.append(found or nothing_found(self.inputs, width=width))
+            if found and self._told is not None and self._told.one_of is not None:
+                parts.append("\n".join(wrap(f"Note: {self._told.one_of}.", width, rest="  ")) + "\n")
         return without_commands("\n".join([*parts, *self._pages(width)]))
 
     @property

@@ -277,6 +277,11 @@ _TOP = re.compile(r"-?\d+_(.+)\.txt")
 """A job's whole log in a GitHub Actions archive; a folder of the job's name has the same by step."""
 
 
+def is_job(name: str) -> bool:
+    """The text is the whole log of a job, a program of its own."""
+    return _TOP.fullmatch(name) is not None
+
+
 class _Archive:
     def __init__(self, archive: zipfile.ZipFile, size: int, name: str, read: Read) -> None:
         self._archive, self._name, self._read, self._size = archive, name, read, size
@@ -297,7 +302,7 @@ class _Archive:
         if not named:
             raise InputError(f"{self._name} holds no text{': ' + self._gaps[0] if self._gaps else ''}")
         said = [one for one in named if one[1].messages or one[1].pieces]
-        if any(_TOP.fullmatch(info.filename) for info in members):
+        if any(is_job(info.filename) for info in members):
             said = self._one_job(said)
         digests = [found for _, found in said or named]
         gaps = tuple(Gap(part="log", why=why) for why in self._gaps)

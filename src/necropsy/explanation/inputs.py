@@ -20,6 +20,7 @@ from necropsy.model import Subject
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
+    from necropsy.explanation import archives
     from necropsy.formats.error_names import ErrorName
     from necropsy.formats.log import Digest
 
@@ -219,22 +220,28 @@ def _stream(stream: BinaryIO | None, name: str, size: int | None, watch: Watch |
         raise NoInputError(f"cannot read {name}: {error.strerror or error}") from error
 
 
-def digests(stream: BinaryIO, name: str) -> Sequence[Digest]:
-    """The digest of a text, packed or not, or those of an archive's texts.
+def digests(stream: BinaryIO, name: str, read_text: archives.Read | None = None) -> Sequence[Digest]:
+    """The digest of a text, packed or not, or those of an archive's texts; ``read_text`` makes one of each text.
 
     Raises ``InputError`` where it cannot be unpacked, and ``OSError`` where it cannot be read.
     """
     from necropsy.explanation import archives
 
+    made = read_text or _digest
     head = stream.read(len(archives.ZSTD))
     if not head.startswith((*archives.ZIP, archives.ZSTD)):
-        return (_digest(archives.joined(head, stream), name),)
+        return (made(archives.joined(head, stream), name),)
     if head.startswith(archives.ZSTD):
-        return (archives.of_zstd(archives.joined(head, stream), name, _digest),)
-    return archives.of_zip(stream if stream.seekable() else archives.joined(head, stream), name, _digest)
+        return (archives.of_zstd(archives.joined(head, stream), name, made),)
+    return archives.of_zip(stream if stream.seekable() else archives.joined(head, stream), name, made)
 
 
 def _digest(stream: BinaryIO, name: str) -> Digest:
     from necropsy.formats.log import digest
 
-    return digest(stream, "log" if name in {PIPE, TEXT} else Path(name).name)
+    return digest(stream, said_place(name))
+
+
+def said_place(name: str) -> str:
+    """How places in the text of this name are called."""
+    return "log" if name in {PIPE, TEXT} else Path(name).name

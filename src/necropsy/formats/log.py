@@ -9,12 +9,9 @@ check; tracebacks are in ``formats.tracebacks``. All are linear in the text and 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import BinaryIO
-
-from msgspec.structs import replace
 
 from necropsy.formats import sanitizers, tracebacks
 from necropsy.formats.byte_windows import ByteSpan
@@ -26,6 +23,7 @@ from necropsy.formats.log_excerpts import CUT, Excerpt, ballot, excerpts, tail
 from necropsy.formats.log_prefixes import Unwrap
 from necropsy.formats.log_sampler import MOST, LogSample, sift
 from necropsy.formats.phrases import found_in, phrases
+from necropsy.formats.piece_search import LONGEST, PieceSearch
 from necropsy.formats.text_reports import TextReader, TextReport
 from necropsy.model import Gap, Message
 
@@ -37,10 +35,6 @@ _HOW_FAR = 4
 
 TAIL = (200, 64 << 10)
 """Lines and bytes of a log's end that are kept for people to read."""
-_TRIES, _ALL_TRIES, _LAST_TRIES = 1000, 5000, 30
-"""How often one reader, and all of them, may say that a stretch is not of their kind; then only where the text ends."""
-_LONGEST = 1000
-"""Characters of a message and of one of its fields; a line of 4,000 is read, but nobody wants to see it."""
 _GAPS = 4
 """Words that stand too often in a text whose numbers are told one by one."""
 
@@ -62,6 +56,8 @@ class Digest:
     lines: int
     bytes: int
     gaps: tuple[Gap, ...] = ()
+    writers: Mapping[int, str] = field(default_factory=dict)
+    """By the line of a message: who wrote it, where the log's collector says so."""
 
 
 def digest(stream: BinaryIO, where: str = "log") -> Digest:
@@ -72,19 +68,21 @@ def digest(stream: BinaryIO, where: str = "log") -> Digest:
     from necropsy.formats.readers import readers
 
     text = Text(stream)
-    words = _words(_of_phrases(), *(reader.triggers for reader in readers()))
+    words = known_words(readers())
     sifted = sift(text, words)
     unwrap = ballot(sifted.runs)
     messages = FirstLast[Message](_MOST_MESSAGES)
     pieces = FirstLast[TextReport](_MOST_PIECES)
-    search = _Search(readers())
+    search = PieceSearch(readers())
+    writers: dict[int, str] = {}
     for excerpt in excerpts(sifted.runs, words, finder(words), unwrap):
-        for message in _messages(excerpt, lambda line: f"{where} line {line.number}"):
+        for message in messages_of(excerpt, where):
             messages.add(message.kind, message)
+        writers |= writers_of(excerpt)
         for piece in search.pieces(excerpt):
             pieces.add(piece.kind, piece)
     return Digest(
-        messages=tuple(_chained(sorted(messages.all(), key=lambda message: message.line or 0))),
+        messages=tuple(chained(sorted(messages.all(), key=lambda message: message.line or 0))),
         pieces=tuple(sorted(pieces.all(), key=lambda piece: piece.first)),
         tail=tail(sifted.runs, *TAIL, unwrap),
         lines=sifted.lines,
@@ -96,6 +94,7 @@ def digest(stream: BinaryIO, where: str = "log") -> Digest:
             *messages.left_out("messages"),
             *pieces.left_out("pieces"),
         ),
+        writers=writers,
     )
 
 
@@ -108,7 +107,12 @@ def scan(text: str, where: str = "log") -> tuple[Message, ...]:
     for excerpt in excerpts(runs, words, passing_finder(words), Unwrap()):
         for message in _messages(excerpt, lambda line: f"log line {line.number}" if where == "log" else where):
             messages.add(message.kind, message)
-    return tuple(_chained(sorted(messages.all(), key=lambda message: message.line or 0)))
+    return tuple(chained(sorted(messages.all(), key=lambda message: message.line or 0)))
+
+
+def known_words(readers: Sequence[TextReader]) -> tuple[bytes, ...]:
+    """Every literal that phrases and ``readers`` look for."""
+    return _words(_of_phrases(), *(reader.triggers for reader in readers))
 
 
 def _of_phrases() -> tuple[str, ...]:
@@ -140,60 +144,15 @@ def _left_out(sifted: LogSample) -> list[Gap]:
     return gaps
 
 
-class _Search:
-    def __init__(self, all_readers: Sequence[TextReader]) -> None:
-        self._readers = all_readers
-        self._failures: Counter[int] = Counter()
-        self._all_failures = 0
-        self.gave_up = False
-        self._by_trigger: dict[bytes, list[int]] = {}
-        for number, reader in enumerate(all_readers):
-            for word in reader.triggers:
-                self._by_trigger.setdefault(word.encode(), []).append(number)
-
-    def left_out(self) -> list[Gap]:
-        """Whether any places were left out."""
-        why = "too much of it looks like a report of some tool and is none: not every place was read"
-        return [Gap(part="log", why=why)] if self.gave_up else []
-
-    def pieces(self, excerpt: Excerpt) -> Iterator[TextReport]:
-        places: dict[int, list[int]] = {}
-        for index, held in excerpt.marks:
-            text = excerpt.lines[index].text
-            asked = {one for word in held if word.decode() in text for one in self._by_trigger.get(word, ())}
-            for number in asked:
-                places.setdefault(number, []).append(index)
-        for number, own in sorted(places.items()):
-            yield from self._of_one(number, excerpt, own)
-
-    def _of_one(self, number: int, excerpt: Excerpt, places: Sequence[int]) -> Iterator[TextReport]:
-        lines, done = excerpt.lines, 0
-        for nth, index in enumerate(places):
-            if lines[index].number <= done:
-                continue
-            tired = self._failures[number] >= _TRIES or self._all_failures >= _ALL_TRIES
-            if tired and not (excerpt.final and len(places) - nth <= _LAST_TRIES):
-                self.gave_up = True
-                continue
-            piece = self._readers[number].read(lines, index)
-            if piece is None or piece.first <= done:
-                self._failures[number] += 1
-                self._all_failures += 1
-                continue
-            yield _shortened(piece)
-            done = max(done, piece.last)
+def messages_of(excerpt: Excerpt, where: str) -> Iterator[Message]:
+    """The known messages of an excerpt; ``where`` names the text in their places."""
+    return _messages(excerpt, lambda line: f"{where} line {line.number}")
 
 
-def _shortened(piece: TextReport) -> TextReport:
-    """The report with its messages cut to the length of phrases."""
-    messages = piece.crash.messages or ()
-    if all(len(text) <= _LONGEST for one in messages for text in (one.text, *one.fields.values())):
-        return piece
-    short = tuple(
-        replace(one, text=one.text[:_LONGEST], fields={name: value[:_LONGEST] for name, value in one.fields.items()})
-        for one in messages
-    )
-    return TextReport(piece.kind, piece.first, piece.last, replace(piece.crash, messages=short))
+def writers_of(excerpt: Excerpt) -> dict[int, str]:
+    """Who wrote the marked lines of an excerpt, by their numbers, where the log's collector says so."""
+    marked = (excerpt.lines[index] for index, _ in excerpt.marks)
+    return {line.number: line.writer for line in marked if line.writer}
 
 
 def _messages(excerpt: Excerpt, place: Callable[[Line], str]) -> Iterator[Message]:
@@ -204,7 +163,7 @@ def _messages(excerpt: Excerpt, place: Callable[[Line], str]) -> Iterator[Messag
         known = list(found_in(line.message, {word.decode() for word in held}))
         if not known and line.fields.get("level") == "F" and line.message.strip():
             # LOG(FATAL): its envelope says that the program ends here, whatever the words.
-            fields = {**line.fields, "what": line.message.strip()[:_LONGEST]}
+            fields = {**line.fields, "what": line.message.strip()[:LONGEST]}
             yield Message(kind="fatal-log", text=_shown(line), where=place(line), line=line.number, fields=fields)
         for phrase, match in known:
             fields = {**line.fields, **{name: value for name, value in match.groupdict().items() if value is not None}}
@@ -215,7 +174,7 @@ def _messages(excerpt: Excerpt, place: Callable[[Line], str]) -> Iterator[Messag
                 fields |= more
             elif follow := _FOLLOWERS.get(phrase.id):
                 fields = follow(lines, index, fields)
-            fields = {name: value[:_LONGEST] for name, value in fields.items()}
+            fields = {name: value[:LONGEST] for name, value in fields.items()}
             text = _shown(line, match)
             yield Message(kind=phrase.id, text=text, where=place(line), line=line.number, fields=fields)
 
@@ -223,14 +182,14 @@ def _messages(excerpt: Excerpt, place: Callable[[Line], str]) -> Iterator[Messag
 def _shown(line: Line, match: re.Match[str] | None = None) -> str:
     """The line as quoted; of a long one the part around the known words."""
     text = line.text.strip()
-    if len(text) <= _LONGEST:
+    if len(text) <= LONGEST:
         return text
-    start = 0 if match is None else line.text.find(match[0]) - _LONGEST // 4
-    part = text[max(0, start) : max(0, start) + _LONGEST]
+    start = 0 if match is None else line.text.find(match[0]) - LONGEST // 4
+    part = text[max(0, start) : max(0, start) + LONGEST]
     return (f"{CUT}{part}" if start > 0 else part).strip() + CUT.rstrip()
 
 
-def _chained(messages: Sequence[Message]) -> list[Message]:
+def chained(messages: Sequence[Message]) -> list[Message]:
     """The messages; a traceback takes in those that it was chained to, since the last exception counts."""
     kept: list[Message] = []
     for message in messages:

@@ -53,8 +53,10 @@ class _Row:
     last: bool
 
 
-def excerpts(runs: Sequence[ByteSpan], words: Sequence[bytes], find: Finder, unwrap: Unwrap) -> Iterator[Excerpt]:
-    """The lines of ``runs``, the first and last ``MOST`` of each literal marked; ``unwrap`` removes prefixes."""
+def excerpts(
+    runs: Sequence[ByteSpan], words: Sequence[bytes], find: Finder, unwrap: Unwrap, *, most: int = MOST
+) -> Iterator[Excerpt]:
+    """The lines of ``runs``, the first and last ``most`` of each literal marked; ``unwrap`` removes prefixes."""
     overlap = max((len(word) for word in words), default=1) - 1
     total: Counter[int] = Counter()
     for run in runs:
@@ -66,7 +68,7 @@ def excerpts(runs: Sequence[ByteSpan], words: Sequence[bytes], find: Finder, unw
         lines: dict[str, list[Line]] = {}
         marks: dict[str, list[tuple[int, frozenset[bytes]]]] = {}
         for row in _rows(run, find, overlap):
-            active = {i for i in row.literals if seen[i] < MOST or seen[i] >= total[i] - MOST}
+            active = {i for i in row.literals if seen[i] < most or seen[i] >= total[i] - most}
             seen.update(row.literals)
             for text, held in _pieces(row, final=row.last and index == len(runs) - 1):
                 one = line(row.number, text.decode("utf-8", "replace"), unwrap)

@@ -75,12 +75,12 @@ class LogSample:
 def sift(blocks: Iterable[bytes], words: Sequence[bytes]) -> LogSample:
     """Look for ``words``, none of which may hold a line break, in UTF-8 ``blocks`` of any sizes."""
     sifter = _Sifter(tuple(dict.fromkeys(words)))
-    for block in _whole_rows(blocks):
+    for block in whole_rows(blocks):
         sifter.take(block)
     return sifter.end()
 
 
-def _whole_rows(blocks: Iterable[bytes]) -> Iterator[bytes]:
+def whole_rows(blocks: Iterable[bytes]) -> Iterator[bytes]:
     """Blocks of about the same size that end with a line, without colours; longer lines are cut."""
     rest = b""
     for block in blocks:

@@ -19,7 +19,9 @@ class TextReport:
     """Lines ``first`` to ``last`` (numbers of the input, both inclusive) are ``kind`` of text that says ``crash``.
 
     ``crash`` was read from these lines alone; any part may be missing. ``whole``: they are a document rather than a
-    log, so that known phrases in them are not messages of the program.
+    log, so that known phrases in them are not messages of the program. ``writer``: who wrote them, where the log's
+    collector says so. ``threads``: the numbers of threads in them, which other processes do not have. ``content``: a
+    hash of their words.
     """
 
     kind: str
@@ -27,6 +29,9 @@ class TextReport:
     last: int
     crash: Crash
     whole: bool = False
+    writer: str = ""
+    threads: frozenset[str] = frozenset()
+    content: str = ""
 
 
 @dataclass(frozen=True)

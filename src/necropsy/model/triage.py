@@ -20,6 +20,8 @@ class GroupMember(Noun, frozen=True, kw_only=True):
 
     path: str
     """The file that it was read from."""
+    line: int | None = None
+    """Of a log: the line at which the text on this death begins."""
     id: str | None = None
     """Of the document, where it has one."""
     pid: int | None = None

@@ -89,7 +89,9 @@ def status_of(one: BugGroup) -> str:
 
 
 def shows(member: GroupMember) -> str:
-    """The command that shows a member."""
+    """The command that shows a member: of a log, which may tell of more than one death, at its line."""
+    if member.line is not None:
+        return f"necropsy explain {shlex.quote(member.path)} --line {member.line}"
     return f"necropsy show {shlex.quote(member.path)}"
 
 

@@ -23,6 +23,8 @@ _BELOW = regex(
     r"|(?:thread '.*' panicked at )?stack backtrace:$|note: (?:run with|Some details)|\s*\d+: +(?:0x)?\w|\s+at \S+"
     r"|#\d+ |\s*\[?0x[0-9a-f]{6,}\]?|\S+\([^()]*\+0x[0-9a-f]+\)|\*{3} (?:SIG|End of|Process|Signal)"
     r"|(?:Aborted|Segmentation fault|Killed|Trace/breakpoint trap)(?: \(core dumped\))?$"
+    r"|\S{1,200}: (?:line \d+: {1,5})?\d+ (?:Aborted|Segmentation fault|Killed|Bus error|Illegal instruction"
+    r"|Floating point exception|Trace/breakpoint trap)\b|g?make(?:\[\d+\])?: \*{3} "
 )
 """Lines that follow the last words and are none."""
 _TIMESTAMPED = regex(r"\[?\d{2,4}[-:/.]\d\d")

@@ -57,6 +57,8 @@ class DeathRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     path: str
     number: int
     """Which of the file's deaths it is, from 0."""
+    line: int | None = None
+    """Of a log: at which it begins."""
     document: str | None = None
     pid: int | None = None
     died_at: str | None = None

@@ -28,35 +28,45 @@ class FailedTest(msgspec.Struct, frozen=True, gc=False):
     text: str
 
 
-def failed_tests(stream: BinaryIO) -> Iterator[FailedTest]:
+class FailedTests:
     """The failed tests of a JUnit file; text outside all tests is one more, without a name.
 
-    Raises ``InputError`` where it is not XML, or ends early.
+    ``more``, at the end: failed tests beyond ``MOST_TESTS``, which are counted only.
     """
-    reading = _Reading()
-    parser = expat.ParserCreate()
-    parser.buffer_text = True
-    parser.StartElementHandler = reading.start
-    parser.EndElementHandler = reading.end
-    parser.CharacterDataHandler = reading.text
-    parser.EntityDeclHandler = _refuse
-    count = 0
-    try:
-        while True:
-            piece = stream.read(_PIECE)
-            parser.Parse(piece, not piece)
-            for one in reading.found:
-                count += 1
-                if count > MOST_TESTS:
-                    raise InputError(f"it has more than {MOST_TESTS:,} failed tests")
-                yield one
-            reading.found.clear()
-            if not piece:
-                break
-    except expat.ExpatError as error:
-        raise InputError(f"it is not well-formed XML: {error}") from None
-    if outside := reading.outside.text():
-        yield FailedTest("", outside)
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self.more = 0
+
+    def __iter__(self) -> Iterator[FailedTest]:
+        """Read them, once.
+
+        Raises ``InputError`` where the file is not XML, or ends early.
+        """
+        reading = _Reading()
+        parser = expat.ParserCreate()
+        parser.buffer_text = True
+        parser.StartElementHandler = reading.start
+        parser.EndElementHandler = reading.end
+        parser.CharacterDataHandler = reading.text
+        parser.EntityDeclHandler = _refuse
+        count = 0
+        try:
+            while True:
+                piece = self._stream.read(_PIECE)
+                parser.Parse(piece, not piece)
+                for one in reading.found:
+                    count += 1
+                    if count <= MOST_TESTS:
+                        yield one
+                reading.found.clear()
+                if not piece:
+                    break
+        except expat.ExpatError as error:
+            raise InputError(f"it is not well-formed XML: {error}") from None
+        self.more = max(0, count - MOST_TESTS)
+        if outside := reading.outside.text():
+            yield FailedTest("", outside)
 
 
 def _refuse(*_declared: Any) -> None:

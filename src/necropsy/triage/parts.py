@@ -25,10 +25,11 @@ KILLED = "reading it ended the process that read it"
 
 
 class UnreadFile(msgspec.Struct, frozen=True, gc=False):
-    """A file to read; ``known_hash``: of its contents when it was read before, if its size has not changed."""
+    """A file to read; ``known_hash`` and ``known_size``: of its contents when it was read before."""
 
     file: FoundFile
     known_hash: str | None = None
+    known_size: int | None = None
 
 
 Part = tuple[UnreadFile, ...]

@@ -28,7 +28,7 @@ RANKS: Mapping[str, int] = {source: rank for rank, source in enumerate(get_args(
 _COLUMNS = (
     *("path", "place", "document", "pid", "died_at", "source", "host", "rule", "confidence", "ended", "signature"),
     *("summary", "function", "module", "source_line", "python_file", "python_line", "python_function", "op"),
-    *("versions", "fingerprint", "run"),
+    *("versions", "fingerprint", "run", "line"),
 )
 _INSERT = f"INSERT INTO death ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"  # noqa: S608 - no input
 
@@ -40,6 +40,7 @@ class FileState(msgspec.Struct, frozen=True, gc=False):
     mtime_ns: int
     hash: str | None
     has_death: bool
+    gaps: tuple[str, ...] = ()
 
 
 class FileRead(msgspec.Struct, frozen=True, gc=False):
@@ -54,6 +55,10 @@ class FileRead(msgspec.Struct, frozen=True, gc=False):
     """Why it could not be read."""
     same: bool = False
     """Its contents are what they were when it was read before; ``deaths`` is empty."""
+    grown: bool = False
+    """It begins with what it was when it was read before, so its first deaths are those that were read then."""
+    gaps: tuple[str, ...] = ()
+    """What of it was not read."""
 
 
 class TriageStore:
@@ -136,7 +141,12 @@ def _check(connection: sqlite3.Connection, path: Path | None) -> None:
         error = UnreadableStoreError(f"{path} is of a newer version of necropsy ({version})")
         error.hint = "upgrade necropsy, or name another folder by --store"
         raise error
+    if version == store_schema.VERSION:
+        return
     if version:
+        for statement in (store_schema.UPGRADES[version] + store_schema.VIEWS).split(";"):
+            connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {store_schema.VERSION:d}")
         return
     if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
         raise UnreadableStoreError(f"{path} is not a store of necropsy")
@@ -178,8 +188,11 @@ class StoreSession:
 
     def files(self) -> dict[str, FileState]:
         """The files that were read, by path."""
-        rows = self.connection.execute("SELECT path, size, mtime_ns, hash, has_death FROM file")
-        return {path: FileState(size, mtime_ns, digest, bool(has)) for path, size, mtime_ns, digest, has in rows}
+        rows = self.connection.execute("SELECT path, size, mtime_ns, hash, has_death, gaps FROM file")
+        return {
+            path: FileState(size, mtime_ns, digest, bool(has), tuple(msgspec.json.decode(gaps, type=list[str])))
+            for path, size, mtime_ns, digest, has, gaps in rows
+        }
 
     def touch(self, path: str, mtime_ns: int) -> None:
         """The file has another time and the same contents."""
@@ -198,20 +211,28 @@ class StoreSession:
             if one.same:
                 self.touch(one.path, one.mtime_ns)
                 continue
-            self._forget_texts(one.path)
+            known = self._forget_texts(one.path)
             for row, fingerprint in one.deaths:
-                added += self._add(row, self._fingerprint(fingerprint), run)
+                # Of a log that was written anew, the same text is another death.
+                first = known.get((row.number, row.line)) if one.grown and row.document is None else None
+                is_new = self._add(row, self._fingerprint(fingerprint), run if first is None else first)
+                added += is_new and first is None
+            gaps = msgspec.json.encode(one.gaps).decode()
             self.connection.execute(
-                "INSERT OR REPLACE INTO file VALUES (?, ?, ?, ?, ?)",
-                (one.path, one.size, one.mtime_ns, one.hash, bool(one.deaths)),
+                "INSERT OR REPLACE INTO file (path, size, mtime_ns, hash, has_death, gaps) VALUES (?, ?, ?, ?, ?, ?)",
+                (one.path, one.size, one.mtime_ns, one.hash, bool(one.deaths), gaps),
             )
         return added
 
-    def _forget_texts(self, path: str) -> None:
-        query = "SELECT bug FROM death WHERE path = ? AND document IS NULL"
-        for (bug,) in self.connection.execute(query, (path,)).fetchall():
+    def _forget_texts(self, path: str) -> dict[tuple[int, int | None], int]:
+        """The run in which each of the texts was first seen, by its place and line."""
+        query = "SELECT place, line, run, bug FROM death WHERE path = ? AND document IS NULL"
+        known: dict[tuple[int, int | None], int] = {}
+        for place, line, run, bug in self.connection.execute(query, (path,)).fetchall():
+            known[place, line] = run
             self.connection.execute("DELETE FROM summary WHERE bug = ?", (bug,))
         self.connection.execute("DELETE FROM death WHERE path = ? AND document IS NULL", (path,))
+        return known
 
     def _fingerprint(self, one: Fingerprint) -> int:
         found = self.connection.execute("SELECT number FROM fingerprint WHERE key = ?", (one.key,)).fetchone()
@@ -237,7 +258,7 @@ class StoreSession:
             *(row.path, row.number, row.document, row.pid, row.died_at, row.source, row.host, row.rule),
             *(row.confidence, row.end, row.signature, row.summary, row.function, row.module, row.source_line),
             *(row.python_file, row.python_line, row.python_function, row.op),
-            *(msgspec.json.encode(dict(sorted(row.versions.items()))).decode(), fingerprint, run),
+            *(msgspec.json.encode(dict(sorted(row.versions.items()))).decode(), fingerprint, run, row.line),
         )
         death = self.connection.execute(_INSERT, tuple(map(_storable, values))).lastrowid
         self.connection.execute("UPDATE death SET bug = ? WHERE number = ?", (bug, death))

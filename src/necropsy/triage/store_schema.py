@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-VERSION = 1
+VERSION = 2
 """``PRAGMA user_version``. A store of a larger one is left alone."""
 
 TABLES = """
@@ -15,7 +15,8 @@ CREATE TABLE file (
     size INTEGER NOT NULL,
     mtime_ns INTEGER NOT NULL,
     hash TEXT,
-    has_death INTEGER NOT NULL
+    has_death INTEGER NOT NULL,
+    gaps TEXT NOT NULL DEFAULT '[]'
 ) WITHOUT ROWID;
 CREATE TABLE bug (
     number INTEGER PRIMARY KEY,
@@ -82,7 +83,8 @@ CREATE TABLE death (
     versions TEXT NOT NULL DEFAULT '{}',
     fingerprint INTEGER NOT NULL,
     bug INTEGER,
-    run INTEGER NOT NULL
+    run INTEGER NOT NULL,
+    line INTEGER
 );
 CREATE UNIQUE INDEX death_text ON death (path, place) WHERE document IS NULL;
 CREATE INDEX death_path ON death (path);
@@ -114,7 +116,7 @@ CREATE TABLE sent (
 
 VIEWS = """
 CREATE VIEW deaths AS
-SELECT bug.id AS group_id, path, place, document, pid, died_at, substr(died_at, 1, 10) AS day, source, host, rule,
+SELECT bug.id AS group_id, path, place, line, document, pid, died_at, substr(died_at, 1, 10) AS day, source, host, rule,
        confidence, ended, signature, summary, function, module, source_line, python_file, python_line,
        python_function, op, versions
 FROM death LEFT JOIN bug ON bug.number = death.bug;
@@ -126,6 +128,17 @@ SELECT id, title, count, first_at, last_at, rule, confidence, ended, function, m
        fixed_in, closed_at, run.at AS opened_at, hosts, texts_only
 FROM summary JOIN bug ON bug.number = summary.bug JOIN run ON run.number = bug.run;
 CREATE VIEW members AS
-SELECT bug.id AS group_id, path, place, document, pid, died_at, host, source, fit
+SELECT bug.id AS group_id, path, place, line, document, pid, died_at, host, source, fit
 FROM death JOIN fingerprint ON fingerprint.number = death.fingerprint JOIN bug ON bug.number = fingerprint.bug;
 """
+
+UPGRADES = {
+    1: """
+ALTER TABLE file ADD COLUMN gaps TEXT NOT NULL DEFAULT '[]';
+ALTER TABLE death ADD COLUMN line INTEGER;
+DROP VIEW deaths;
+DROP VIEW groups;
+DROP VIEW members;
+"""
+}
+"""What makes a store of each older version one of this, but for the views."""

@@ -23,7 +23,7 @@ _SINCE = """ AND coalesce(died_at, (SELECT strftime('%Y-%m-%dT%H:%M:%SZ', mtime_
 _RANK = "CASE source " + " ".join(f"WHEN '{source}' THEN {rank}" for source, rank in RANKS.items()) + " END"
 _FINGERPRINTS = msgspec.json.Decoder(Fingerprint)
 _CULPRIT = "function, module, source_line, python_file, python_line, python_function, op"
-_MEMBER = "path, document, pid, died_at, source, fit"
+_MEMBER = "path, line, document, pid, died_at, source, fit"
 
 
 def groups(session: StoreSession, since: str | None = None) -> list[BugGroup]:
@@ -203,12 +203,12 @@ def counted_versions(rows: Iterable[tuple[str, int]]) -> dict[str, dict[str, int
 
 
 def _member(row: tuple[Any, ...]) -> GroupMember:
-    path, document, pid, died_at, source, fit = row
-    return GroupMember(path=path, id=document, pid=pid, at=died_at, source=source, fit=fit)
+    path, line, document, pid, died_at, source, fit = row
+    return GroupMember(path=path, line=line, id=document, pid=pid, at=died_at, source=source, fit=fit)
 
 
 def _culprit(example: tuple[Any, ...]) -> Culprit | None:
-    function, module, source_line, python_file, python_line, python_function, op = example[6:13]
+    function, module, source_line, python_file, python_line, python_function, op = example[7:14]
     python = None
     if python_file is not None or python_function is not None:
         python = PythonPlace(function=python_function, file=python_file, line=python_line)
