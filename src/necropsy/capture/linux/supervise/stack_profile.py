@@ -38,8 +38,8 @@ _COPIES = 5
 """Stacks of a process of which it is said what filled them."""
 _LEAST_COPIED, _MOST_COPIED = 64 << 10, 64 << 20
 """Bytes in use of those."""
-_COST = 400
-"""A look at all stacks takes at most this part of the time."""
+_COST = 600
+"""A look at all stacks takes at most this part of the time; how deep they were is not lost between two looks."""
 _MOST_THREADS = 4096
 """Threads of one process whose stacks are told of."""
 
