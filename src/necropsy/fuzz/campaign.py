@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
+from necropsy.fuzz.boundaries import LARGE
 from necropsy.fuzz.cheap_signature import SLOW, Death
 from necropsy.fuzz.configurations import PLAIN, Configuration
 from necropsy.fuzz.corpus import Kept, kind_of_result
@@ -29,8 +30,8 @@ _MOST_SURVIVORS, _MOST_LETHAL = 300, 40
 """Calls that are kept to learn a precondition from: accepted ones, and those of each kind of death."""
 _HISTORY = 6
 """Calls before a death that may have done the damage."""
-_LARGE = 1 << 16
-"""Elements: an accepted call with so many is made on a small stack as well, where a copy of them may not fit."""
+_MOST_LARGE = 8
+"""Large calls that were accepted, and are made on a small stack as well, each time that it is its turn."""
 
 
 @dataclass
@@ -233,12 +234,12 @@ class Campaign:
         if end.kind == "accepted":
             self._sample(recipe)
             tally.accepted += 1
-            is_large = recipe.elements >= _LARGE and self.engine.configuration.stack is None
-            self._large += [proposal] if is_large and len(self._large) < BATCH else []
+            is_large = recipe.elements >= LARGE and self.engine.configuration.stack is None
+            self._large += [proposal] if is_large and len(self._large) < _MOST_LARGE else []
             self.kept.note("result", kind_of_result(recipe), recipe)
             if end.digest is not None and end.digest not in self._results:
                 self._results.add(end.digest)
-                self._seen.note(recipe, accepted=True, text=None)
+                self._seen.note(recipe, accepted=True, text=None, size=end.size)
         elif end.kind == "refused":
             tally.refused += 1
             text = self.engine.texts.get(end.message or "", "")

@@ -66,7 +66,7 @@ class Ended:
     """How a call ended.
 
     ``kind``: ``accepted``, ``refused``, ``misused`` (its arguments do not fit), ``died``, ``slow``, ``hungry`` or
-    ``stopped``. ``message`` and ``digest`` are hashes of the error and of the result.
+    ``stopped``. ``message`` and ``digest`` are hashes of the error and of the result, ``size`` its bytes.
     """
 
     kind: str
@@ -74,6 +74,7 @@ class Ended:
     digest: str | None = None
     seconds: float = 0.0
     death: Death | None = None
+    size: int = 0
 
 
 def _enough_data(pid: int) -> int:
@@ -280,7 +281,7 @@ class Engine:
     def _results(self, many: int) -> list[Ended]:
         found = []
         for at in range(many):
-            status, message, digest, seconds = RECORD.unpack_from(self._shared, FIRST + at * RECORD.size)
+            status, message, digest, seconds, size = RECORD.unpack_from(self._shared, FIRST + at * RECORD.size)
             if not status:
                 break
             kind = {ACCEPTED: "accepted", REFUSED: "refused"}.get(status, "misused")
@@ -290,6 +291,7 @@ class Engine:
                     message=message.hex() if any(message) else None,
                     digest=digest.hex() if status == ACCEPTED else None,
                     seconds=seconds,
+                    size=size,
                 )
             )
         return found
@@ -357,8 +359,6 @@ class Engine:
 
     def use(self, configuration: Configuration) -> None:
         """Make the next calls so."""
-        if configuration.stack not in {None, self.configuration.stack}:
-            self.end_worker()  # a stack that has grown does not shrink
         if self._takes_arrays and configuration.guard != self.configuration.guard:
             self.end_worker()  # NumPy uses the memory of earlier arrays again
         self.configuration = configuration
