@@ -22,7 +22,8 @@ from necropsy.fuzz.boundaries import LARGE, LARGE_SIZES
 from necropsy.fuzz.campaign import Campaign
 from necropsy.fuzz.configurations import PLAIN, SMALL_BLOCKS, SMALL_STACK, Configuration, rotation, why_unguarded
 from necropsy.fuzz.definitions import python_function
-from necropsy.fuzz.engine import Ended, Engine, Limits
+from necropsy.fuzz.engine import Ended, Engine
+from necropsy.fuzz.limits import Limits
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="workers are forked"),

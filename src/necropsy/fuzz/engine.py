@@ -27,6 +27,7 @@ from necropsy.errors import NecropsyError
 from necropsy.fuzz.cheap_signature import Death, death
 from necropsy.fuzz.configurations import PLAIN, Configuration
 from necropsy.fuzz.function_names import FunctionNames
+from necropsy.fuzz.limits import Limits, limits_of
 from necropsy.fuzz.target import server
 from necropsy.fuzz.target.worker import ACCEPTED, COMPARED, FIRST, HEAD, MOST, RECORD, REFUSED, SHARED
 from necropsy.json_lines import Answers
@@ -38,8 +39,6 @@ START_S = 180.0
 _WORKER_S = 60.0
 """Seconds in which a worker must have begun with its first call."""
 _TICK_S, _LOG = 0.05, 8000
-_OF_A_CALL, _THREADS = 1 << 30, 4
-"""Bytes of data; threads that a framework may start for each processor, whose stacks count as data."""
 QUIET = {
     "CUDA_VISIBLE_DEVICES": "-1",
     "OPENBLAS_NUM_THREADS": "1",  # without it `import numpy` starts threads, and a fork would lose them
@@ -50,15 +49,6 @@ _COMPARED, _NAMES = struct.Struct("=q"), ("results", "batch", "messages", "log")
 
 Call = tuple[str, str]
 """What is called, and its keyword arguments, as texts of Python."""
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What a call may take: seconds, and bytes of data (RLIMIT_DATA); of data None for as much as there is."""
-
-    seconds: float = 8.0
-    data: int | None = 4 << 30
-    resident: int = 4 << 30
 
 
 @dataclass(frozen=True)
@@ -75,21 +65,6 @@ class Ended:
     seconds: float = 0.0
     death: Death | None = None
     size: int = 0
-
-
-def _enough_data(pid: int) -> int:
-    """For a worker: a call gets a gigabyte, so that an allocation can fail before a call has filled it for seconds.
-
-    In addition to what the process ``pid`` has, and to the stacks of a framework's threads.
-    """
-    import resource
-
-    with contextlib.suppress(OSError, ValueError):
-        status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
-        has = max(int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith("VmData:"))
-        stack = max(resource.getrlimit(resource.RLIMIT_STACK)[0], 8 << 20)
-        return has + _OF_A_CALL + (os.cpu_count() or 1) * _THREADS * stack
-    return Limits().data or _OF_A_CALL
 
 
 class RefusedTargetError(NecropsyError):
@@ -154,7 +129,7 @@ class Engine:
             self.close()
             raise
         if limits is None:
-            self.limits = Limits(data=_enough_data(pid))
+            self.limits = limits_of(pid, is_python="function" in target)
 
     def _start(
         self,

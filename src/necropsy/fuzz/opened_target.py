@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from necropsy.errors import InputError, NecropsyError, NoInputError
 from necropsy.fuzz import sanitized_build
 from necropsy.fuzz.definitions import OpDefinition, definition, python_function
-from necropsy.fuzz.engine import Engine, Limits, RefusedTargetError
+from necropsy.fuzz.engine import Engine, RefusedTargetError
+from necropsy.fuzz.limits import Limits
 from necropsy.fuzz.sanitized_build import SanitizedBuild
 from necropsy.fuzz.spawned_engine import SpawnedEngine
 from necropsy.fuzz.target.functions import VARIABLE

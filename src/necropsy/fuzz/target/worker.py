@@ -49,6 +49,8 @@ _NO_DIGEST = bytes(8)
 _NOTHING = (_NO_DIGEST, 0)
 _WHOLE, _PLACES, _PLACE = 1 << 18, 32, 4096
 """Bytes up to which the whole of an array counts for its digest; of a larger one, as many places of so many bytes."""
+_MOST_TEXTS, _TEXT = 10000, 24
+"""Texts of a tensor that are looked at; bytes of one in TensorFlow's memory."""
 
 
 def work(descriptors: dict[str, int], limits: dict[str, Any], names: dict[str, Any]) -> None:
@@ -150,7 +152,7 @@ def message(error: Exception) -> str:
 def digest_of(result: Any) -> tuple[bytes, int]:
     """The same for the same types, shapes and bytes; and how many bytes its arrays have.
 
-    Of a large array only the bytes in some places count.
+    Of a large array only the bytes in some places count, of many texts only their number.
     """
     found = hashlib.blake2b(digest_size=8)
     size = _add(found, result)
@@ -161,6 +163,10 @@ def _add(found: Any, value: Any) -> int:
     if isinstance(value, (list, tuple)):
         found.update(b"(%d" % len(value))
         return sum([_add(found, one) for one in value])
+    many = _many_texts(value)
+    if many:
+        found.update(str(value.shape).encode())
+        return many * _TEXT
     array = _array_of(value)
     if not (hasattr(array, "dtype") and hasattr(array, "tobytes")):
         found.update(repr(array)[:_LONGEST].encode("utf-8", "replace") if isinstance(array, _PLAIN) else b"?")
@@ -176,6 +182,14 @@ def _add(found: Any, value: Any) -> int:
             first = (len(plain) - _PLACE) * at // (_PLACES - 1)
             found.update(plain[first : first + _PLACE])
     return int(array.nbytes)
+
+
+def _many_texts(value: Any) -> int:
+    """How many texts a tensor has, if they are too many to make each a Python object."""
+    if getattr(getattr(value, "dtype", None), "name", None) != "string":
+        return 0
+    many = value.shape.num_elements() or 0
+    return many if many > _MOST_TEXTS else 0
 
 
 def _array_of(value: Any) -> Any:
