@@ -196,6 +196,24 @@ def test_a_worker_is_replaced_for_the_sake_of_arrays_only(file: Path) -> None:
     assert starts == {"width": 4, "settle": 1}
 
 
+def test_a_worker_that_has_made_many_calls_is_replaced(file: Path) -> None:
+    """What a library does not release would fill the worker's memory, and all calls would be refused for that reason."""
+    engine = Engine(sys.executable, {"module": str(file), "function": "settle", "folder": str(file.parent)})
+    try:
+        starts = []
+        for _ in range(101):
+            assert [one.kind for one in engine.run([("target", "number=1")] * 2)] == ["accepted"] * 2
+            starts.append(engine.starts)
+    finally:
+        engine.close()
+    assert (starts[0], starts[-1]) == (1, 3)
+
+
+def test_a_stack_that_there_is_no_memory_for(functions: Functions) -> None:
+    assert functions.call("settle", "number=1", Configuration(stack=1 << 60)).kind == "misused"
+    assert functions.call("settle", "number=1", SMALL).kind == "accepted"
+
+
 def test_a_campaign_takes_turns() -> None:
     guarded = rotation(guard=True, stack=1 << 19, is_python=False)
     assert PLAIN in guarded

@@ -39,6 +39,8 @@ START_S = 180.0
 _WORKER_S = 60.0
 """Seconds in which a worker must have begun with its first call."""
 _TICK_S, _LOG = 0.05, 8000
+_MOST_BATCHES = 50
+"""After so many a worker is replaced: what a target or a framework does not release would use up its memory."""
 QUIET = {
     "CUDA_VISIBLE_DEVICES": "-1",
     "OPENBLAS_NUM_THREADS": "1",  # without it `import numpy` starts threads, and a fork would lose them
@@ -118,6 +120,7 @@ class Engine:
         descriptors = {**self._files, "wake": self._wake[0], "done": self._done[1]}
         self._process: subprocess.Popen[bytes] | None = None
         self._pid: int | None = None
+        self._batches = 0
         self._read_messages = 0
         self._guards_small_inputs = "function" in target  # an op's inputs are tensors, which are aligned blocks
         library = target.get("library") or target.get("sanitized")
@@ -196,10 +199,11 @@ class Engine:
         return made
 
     def _ready(self, *, fresh: bool) -> None:
-        if fresh:
+        if fresh or self._batches >= _MOST_BATCHES:
             self.end_worker()
         if self._pid is None:
             self._fork()
+        self._batches += 1
 
     def _send(self, batch: bytes) -> None:
         os.ftruncate(self._files["batch"], 0)
@@ -308,7 +312,7 @@ class Engine:
         except OSError as error:
             raise NecropsyError("the process that forks the workers ended unexpectedly") from error
         answer = self._answers.next(_WORKER_S)
-        self._pid, self.is_traced = answer["pid"], answer["traced"]
+        self._pid, self.is_traced, self._batches = answer["pid"], answer["traced"], 0
         self.starts += 1
 
     def _drain(self) -> None:

@@ -16,11 +16,15 @@ _PRIVATE = 0x4022
 """``MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE``, on x86-64 and AArch64."""
 
 
+class NoStackError(Exception):
+    """The system has no such thread."""
+
+
 def run(size: int, work: Callable[[], None]) -> None:
     """Do the work in a thread whose stack has so many bytes, and wait for it.
 
     Raises:
-        OSError: the system has no such thread.
+        NoStackError: the system has no memory for it, or no such thread.
         BaseException: what the work raises.
 
     """
@@ -30,7 +34,7 @@ def run(size: int, work: Callable[[], None]) -> None:
     size = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
     low = libc.mmap(None, _BELOW + size, _NO_ACCESS, _PRIVATE, -1, 0)
     if low is None or low == ctypes.c_void_p(-1).value:
-        raise OSError(ctypes.get_errno(), "no memory for a stack")
+        raise NoStackError("no memory for a stack of %d bytes" % size)
     raised: List[BaseException] = []
 
     def begin(_argument: Any) -> None:
@@ -45,10 +49,10 @@ def run(size: int, work: Callable[[], None]) -> None:
     libc.pthread_attr_setstack(attributes, ctypes.c_void_p(low + _BELOW), ctypes.c_size_t(size))
     try:
         if libc.mprotect(ctypes.c_void_p(low + _BELOW), ctypes.c_size_t(size), _READ_WRITE):
-            raise OSError(ctypes.get_errno(), "no memory for a stack")
+            raise NoStackError("no memory for a stack of %d bytes" % size)
         failed = libc.pthread_create(ctypes.byref(thread), attributes, function, None)
         if failed:
-            raise OSError(failed, os.strerror(failed))
+            raise NoStackError("no thread: %s" % os.strerror(failed))
         libc.pthread_join(thread, None)
     finally:
         libc.pthread_attr_destroy(attributes)

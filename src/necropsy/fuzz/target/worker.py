@@ -76,7 +76,10 @@ def work(descriptors: dict[str, int], limits: dict[str, Any], names: dict[str, A
         if batch["stack"] is None:
             make()
         else:
-            small_stack.run(batch["stack"], make)
+            try:
+                small_stack.run(batch["stack"], make)
+            except small_stack.NoStackError:
+                make_none(len(batch["calls"]), shared)
         os.write(descriptors["done"], b".")
 
 
@@ -109,6 +112,12 @@ def make_calls(  # noqa: PLR0917 - two places call it
             *(status, said if text else _NO_DIGEST, digest, time.monotonic() - began, size),
         )
     HEAD.pack_into(shared, 0, -1, 0.0)
+
+
+def make_none(many: int, shared: mmap.mmap) -> None:
+    """The calls of a batch cannot be made."""
+    for at in range(many):
+        RECORD.pack_into(shared, FIRST + at * RECORD.size, MISUSED, _NO_DIGEST, _NO_DIGEST, 0.0, 0)
 
 
 def call(
