@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import os
 import sys
 from collections.abc import Callable
 
@@ -13,6 +14,7 @@ import pytest
 from necropsy.fuzz.boundaries import LARGE
 from necropsy.fuzz.definitions import OpDefinition, python_function
 from necropsy.fuzz.generator import Generator, Seen
+from necropsy.fuzz.limits import Limits, limits_of
 from necropsy.fuzz.recipes import Recipe
 from necropsy.fuzz.target.worker import digest_of
 
@@ -72,6 +74,18 @@ def test_no_memory_of_a_stack_stays() -> None:
     for _ in range(10):
         run(512 * KIB, lambda: None)
     assert mapped() - before < 128 << 20
+
+
+def test_a_call_gets_memory_beyond_what_the_process_has() -> None:
+    with open("/proc/self/status", encoding="ascii", errors="replace") as file:
+        (has,) = (int(line.split()[1]) << 10 for line in file if line.startswith("VmData:"))
+    of_an_op, of_a_function = (limits_of(os.getpid(), is_python=one).data or 0 for one in (False, True))
+    assert of_an_op > has + (256 << 20)
+    assert of_a_function > of_an_op + (512 << 20)
+
+
+def test_a_process_that_is_gone_has_the_usual_limits() -> None:
+    assert limits_of(1 << 30, is_python=False) == Limits()
 
 
 def test_the_digest_of_a_large_result_is_that_of_its_places() -> None:
