@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -17,10 +18,12 @@ from necropsy import fuzzing
 from necropsy.capture.linux.supervise import guard_preload
 from necropsy.errors import NecropsyError
 from necropsy.fuzz import findings, test_writer
+from necropsy.fuzz.boundaries import LARGE, LARGE_SIZES
 from necropsy.fuzz.campaign import Campaign
 from necropsy.fuzz.configurations import PLAIN, SMALL_BLOCKS, SMALL_STACK, Configuration, rotation, why_unguarded
 from necropsy.fuzz.definitions import python_function
-from necropsy.fuzz.engine import Ended, Engine, Limits
+from necropsy.fuzz.engine import Ended, Engine
+from necropsy.fuzz.limits import Limits
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="workers are forked"),
@@ -193,6 +196,24 @@ def test_a_worker_is_replaced_for_the_sake_of_arrays_only(file: Path) -> None:
     assert starts == {"width": 4, "settle": 1}
 
 
+def test_a_worker_that_has_made_many_calls_is_replaced(file: Path) -> None:
+    """What a library does not release would fill the worker's memory, and all calls would be refused for that reason."""
+    engine = Engine(sys.executable, {"module": str(file), "function": "settle", "folder": str(file.parent)})
+    try:
+        starts = []
+        for _ in range(101):
+            assert [one.kind for one in engine.run([("target", "number=1")] * 2)] == ["accepted"] * 2
+            starts.append(engine.starts)
+    finally:
+        engine.close()
+    assert (starts[0], starts[-1]) == (1, 3)
+
+
+def test_a_stack_that_there_is_no_memory_for(functions: Functions) -> None:
+    assert functions.call("settle", "number=1", Configuration(stack=1 << 60)).kind == "misused"
+    assert functions.call("settle", "number=1", SMALL).kind == "accepted"
+
+
 def test_a_campaign_takes_turns() -> None:
     guarded = rotation(guard=True, stack=1 << 19, is_python=False)
     assert PLAIN in guarded
@@ -278,11 +299,13 @@ def test_a_death_that_a_plain_process_survives_by_chance(
 
 
 class Noting(Engine):
-    """Knows which calls it has made on a small stack."""
+    """Knows which calls it has made, and which of them on a small stack."""
 
+    made: set[tuple[str, str]]
     on_small_stack: set[tuple[str, str]]
 
     def run(self, calls: Sequence[tuple[str, str]], *, fresh: bool = False, compare: bool = False) -> list[Ended]:
+        self.made.update(calls)
         if self.configuration.stack is not None:
             self.on_small_stack.update(calls)
         return super().run(calls, fresh=fresh, compare=compare)
@@ -290,7 +313,7 @@ class Noting(Engine):
 
 def test_a_large_call_is_made_on_a_small_stack_too(file: Path) -> None:
     engine = Noting(sys.executable, {"module": str(file), "function": "width", "folder": str(file.parent)})
-    engine.on_small_stack = set()
+    engine.made, engine.on_small_stack = set(), set()
     try:
         op = python_function(engine.offered["function"])
         configurations = rotation(guard=False, stack=SMALL_STACK, is_python=True)
@@ -300,9 +323,10 @@ def test_a_large_call_is_made_on_a_small_stack_too(file: Path) -> None:
         campaign.run()
     finally:
         engine.close()
-    large = [one.call for one in campaign.survivors if one.elements >= 1 << 16]
+    sizes = "|".join(str(one) for one in LARGE_SIZES if one >= LARGE)
+    large = {call for call in engine.made if re.search(rf"\[(?:\d+, )*(?:{sizes})[],]", call[1])}
     assert len(large) > 4
-    assert sum(call in engine.on_small_stack for call in large) > len(large) / 2
+    assert len(large & engine.on_small_stack) > len(large) / 2
 
 
 @pytest.mark.slow

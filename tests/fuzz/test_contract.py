@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
+import itertools
+import json
 import math
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
@@ -129,6 +132,36 @@ class TestComparisons:
         passed, text = run()
         assert passed == 0
         assert "1 passed" in text
+
+
+def compared(call: Callable[[int], object]) -> dict[str, Any]:
+    """Compare what the first to the sixth call of a function gives."""
+    numbers = itertools.count()
+    found: dict[str, Any] = json.loads(
+        comparing.compare("f", "", {"f": lambda: call(next(numbers))}, (ValueError, MemoryError), None)
+    )
+    return found
+
+
+def raising(error: Exception) -> NoReturn:
+    raise error
+
+
+def test_a_refusal_is_a_result() -> None:
+    assert not compared(lambda _number: raising(ValueError("so")))["varies"]
+    assert compared(lambda number: raising(ValueError("so")) if number == 4 else 0)["varies"]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda number: raising(MemoryError()) if number == 4 else 0,  # the results before it take up the memory
+        lambda number: np.full(5_000_000, number, np.int32),
+    ],
+)
+def test_what_there_is_no_memory_for_is_not_compared(call: Callable[[int], object]) -> None:
+    with pytest.raises(comparing.NotComparedError):
+        compared(call)
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,29 @@ import pytest
 from necropsy.fuzz.campaign import Campaign
 from necropsy.fuzz.definitions import python_function
 from necropsy.fuzz.engine import Engine
-from necropsy.fuzz.preconditions import Preconditions
+from necropsy.fuzz.preconditions import Preconditions, plainest
 from necropsy.model import FuzzPrecondition
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="workers are forked")
+
+
+@pytest.mark.parametrize(
+    ("alive", "dead", "limit"),
+    [
+        (-2_147_483_522, -2_147_483_648, -2_147_483_647),
+        (2_147_483_522, 2_147_483_648, 2_147_483_647),
+        (7, 9, 8),
+        (40, 41, 40),
+        (-3, -1, -2),
+        (3, -2, -1),
+        (261_414, 261_417, 261_414),
+        (900, 1_500, 1_024),
+        (1, 0, 1),
+    ],
+)
+def test_the_limit_that_means_the_most(alive: int, dead: int, limit: int) -> None:
+    assert plainest(alive, dead) == limit
+
 
 FUNCTIONS = """
 import os
@@ -40,6 +59,14 @@ def depth(text: bytes) -> int:
     if len(text) > 40:
         os.abort()
     return len(text)
+
+
+def axis(number: int) -> int:
+    if number < -(1 << 31):
+        os.abort()
+    if number < -100:
+        raise ValueError("no such axis")
+    return number
 
 
 def chance(number: int) -> int:
@@ -85,6 +112,11 @@ if params.ndim <= 0 or (rows >= params.shape[0]).any(): raise ValueError("max(ro
             "rows",
             "min(rows) >= 0 and max(rows) < dim(params, 0)",
             ROWS,
+        ),
+        (
+            "axis",
+            "number >= -2,147,483,648",
+            'if number < -2147483648: raise ValueError("number must be at least -2147483648")',
         ),
         ("depth", "len(text) <= 40", 'if len(text) > 40: raise ValueError("len(text) must be at most 40")'),
     ],

@@ -20,7 +20,8 @@ from necropsy import fuzzing
 from necropsy.errors import InputError, NecropsyError
 from necropsy.fuzz.campaign import Campaign
 from necropsy.fuzz.definitions import python_function
-from necropsy.fuzz.engine import Engine, Limits, RefusedTargetError
+from necropsy.fuzz.engine import Engine, RefusedTargetError
+from necropsy.fuzz.limits import Limits
 from necropsy.fuzz.op_campaigns import Interrupts, Options, campaigns
 from necropsy.fuzz.opened_target import OpenTarget
 from necropsy.fuzz.recorded_calls import Recorded

@@ -17,7 +17,8 @@ from necropsy import fuzzing
 from necropsy.errors import NecropsyError, NoInputError, OptionError
 from necropsy.fuzz import sanitized_build
 from necropsy.fuzz.configurations import SANITIZED
-from necropsy.fuzz.engine import Engine, Limits
+from necropsy.fuzz.engine import Engine
+from necropsy.fuzz.limits import Limits
 from necropsy.fuzz.opened_target import OpenTarget
 from necropsy.fuzz.sanitized_build import SanitizedBuild
 from necropsy.model import Fuzzing

@@ -14,7 +14,8 @@ import pytest
 from necropsy import fuzzing
 from necropsy.errors import NecropsyError, NoInputError
 from necropsy.fuzz import opened_target
-from necropsy.fuzz.engine import Limits, RefusedTargetError
+from necropsy.fuzz.engine import RefusedTargetError
+from necropsy.fuzz.limits import Limits
 from necropsy.fuzz.spawned_engine import SpawnedEngine
 from necropsy.fuzz.target import caught_crashes
 

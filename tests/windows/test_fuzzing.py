@@ -32,7 +32,7 @@ from necropsy import fuzzing, serialize
 from necropsy.errors import NecropsyError
 from necropsy.fuzz.corpus import Corpus
 from necropsy.fuzz.definitions import python_function
-from necropsy.fuzz.engine import Limits
+from necropsy.fuzz.limits import Limits
 from necropsy.fuzz.spawned_engine import SpawnedEngine
 
 def code(text): return "(lambda **_given: __import__('builtins').exec(%r))" % text

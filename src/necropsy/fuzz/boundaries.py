@@ -15,6 +15,8 @@ LARGE_SIZES = (1023, 1024, 4096, 65_537, 100_000, 1_000_000)
 HUGE_EMPTY: tuple[tuple[int, ...], ...] = ((0, 1 << 31), (1 << 31, 0), (0, 1 << 40), (1 << 20, 0, 1 << 20))
 MOST_ELEMENTS = 2_000_000
 """Of all inputs of a call."""
+LARGE = 1 << 16
+"""Elements of all inputs from which a call is large: it takes time, and a copy of them may not fit on a small stack."""
 _NUMBERS = (
     *(-1, 0, 1, 2, 3, 4, 5, 7, 8, 16, 31, 32, 33, 64, 100, 127, 128, 255, 256, 1000, 1024, 32_767, 32_768, 46_340),
     *(46_341, 65_535, 65_536, 100_000, 1_000_000, 16_777_216, 300_000_000, (1 << 31) - 1, 1 << 31, (1 << 32) - 1),

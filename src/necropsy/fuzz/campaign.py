@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
+from necropsy.fuzz.boundaries import LARGE
 from necropsy.fuzz.cheap_signature import SLOW, Death
 from necropsy.fuzz.configurations import PLAIN, Configuration
 from necropsy.fuzz.corpus import Kept, kind_of_result
@@ -16,21 +17,22 @@ from necropsy.fuzz.definitions import OpDefinition
 from necropsy.fuzz.engine import Call, Ended, Engine
 from necropsy.fuzz.generator import Generator, Proposal, Seen
 from necropsy.fuzz.inferred_ranks import inferred_ranks
+from necropsy.fuzz.lethal_conditions import LethalConditions
 from necropsy.fuzz.recipes import Recipe
 
 BATCH = 40
 """Calls between two looks at what they have shown. It decides what is proposed, so it is not a matter of time."""
 _LETHAL = 3
 _EXCEPTIONS = 0.03
-"""A change that killed this often and let nothing survive is left out, with exceptions."""
+"""A change that killed this often and let nothing survive is left out, with exceptions; and what is likely to die."""
 _MOST_DEATHS, _DEADLY = 40, 0.97
 _MOST_REPEATED = 4000
 _MOST_SURVIVORS, _MOST_LETHAL = 300, 40
 """Calls that are kept to learn a precondition from: accepted ones, and those of each kind of death."""
 _HISTORY = 6
 """Calls before a death that may have done the damage."""
-_LARGE = 1 << 16
-"""Elements: an accepted call with so many is made on a small stack as well, where a copy of them may not fit."""
+_MOST_LARGE = 8
+"""Large calls that were accepted, and are made on a small stack as well, each time that it is its turn."""
 
 
 @dataclass
@@ -113,6 +115,7 @@ class Campaign:
         self._large: list[Proposal] = []
         self._results: set[str] = set()
         self._messages: set[str] = set()
+        self._lethal = LethalConditions(op, seed)
         self._killed: Counter[str] = Counter()
         self._survived: set[str] = set()
         self._history: list[Recipe] = []
@@ -204,6 +207,7 @@ class Campaign:
 
     def _is_lethal(self, proposal: Proposal) -> bool:
         deadly = any(self._killed[one] >= _LETHAL and one not in self._survived for one in proposal.changes)
+        deadly = deadly or self._lethal.is_broken(proposal.recipe)
         return deadly and self._random.random() >= _EXCEPTIONS
 
     def _make(self, batch: Sequence[Proposal]) -> None:
@@ -229,16 +233,17 @@ class Campaign:
         self._died[self.engine.configuration] += end.death is not None
         if end.kind in {"accepted", "refused"}:
             self._survived.update(proposal.changes)
+            self._lethal.note(recipe, died=False)
             self._history = [*self._history[-_HISTORY + 1 :], recipe]
         if end.kind == "accepted":
             self._sample(recipe)
             tally.accepted += 1
-            is_large = recipe.elements >= _LARGE and self.engine.configuration.stack is None
-            self._large += [proposal] if is_large and len(self._large) < BATCH else []
+            is_large = recipe.elements >= LARGE and self.engine.configuration.stack is None
+            self._large += [proposal] if is_large and len(self._large) < _MOST_LARGE else []
             self.kept.note("result", kind_of_result(recipe), recipe)
             if end.digest is not None and end.digest not in self._results:
                 self._results.add(end.digest)
-                self._seen.note(recipe, accepted=True, text=None)
+                self._seen.note(recipe, accepted=True, text=None, size=end.size)
         elif end.kind == "refused":
             tally.refused += 1
             text = self.engine.texts.get(end.message or "", "")
@@ -285,6 +290,7 @@ class Campaign:
                 )
         else:
             tally.deaths += 1
+            self._lethal.note(recipe, died=True)
             self._suspect(recipe, end.death, self.engine.configuration)
 
     def _suspect(self, recipe: Recipe, death: Death, configuration: Configuration) -> None:

@@ -27,6 +27,7 @@ from necropsy.errors import NecropsyError
 from necropsy.fuzz.cheap_signature import Death, death
 from necropsy.fuzz.configurations import PLAIN, Configuration
 from necropsy.fuzz.function_names import FunctionNames
+from necropsy.fuzz.limits import Limits, limits_of
 from necropsy.fuzz.target import server
 from necropsy.fuzz.target.worker import ACCEPTED, COMPARED, FIRST, HEAD, MOST, RECORD, REFUSED, SHARED
 from necropsy.json_lines import Answers
@@ -38,8 +39,8 @@ START_S = 180.0
 _WORKER_S = 60.0
 """Seconds in which a worker must have begun with its first call."""
 _TICK_S, _LOG = 0.05, 8000
-_OF_A_CALL, _THREADS = 1 << 30, 4
-"""Bytes of data; threads that a framework may start for each processor, whose stacks count as data."""
+_MOST_BATCHES = 50
+"""After so many a worker is replaced: what a target or a framework does not release would use up its memory."""
 QUIET = {
     "CUDA_VISIBLE_DEVICES": "-1",
     "OPENBLAS_NUM_THREADS": "1",  # without it `import numpy` starts threads, and a fork would lose them
@@ -53,20 +54,11 @@ Call = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Limits:
-    """What a call may take: seconds, and bytes of data (RLIMIT_DATA); of data None for as much as there is."""
-
-    seconds: float = 8.0
-    data: int | None = 4 << 30
-    resident: int = 4 << 30
-
-
-@dataclass(frozen=True)
 class Ended:
     """How a call ended.
 
     ``kind``: ``accepted``, ``refused``, ``misused`` (its arguments do not fit), ``died``, ``slow``, ``hungry`` or
-    ``stopped``. ``message`` and ``digest`` are hashes of the error and of the result.
+    ``stopped``. ``message`` and ``digest`` are hashes of the error and of the result, ``size`` its bytes.
     """
 
     kind: str
@@ -74,21 +66,7 @@ class Ended:
     digest: str | None = None
     seconds: float = 0.0
     death: Death | None = None
-
-
-def _enough_data(pid: int) -> int:
-    """For a worker: a call gets a gigabyte, so that an allocation can fail before a call has filled it for seconds.
-
-    In addition to what the process ``pid`` has, and to the stacks of a framework's threads.
-    """
-    import resource
-
-    with contextlib.suppress(OSError, ValueError):
-        status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
-        has = max(int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith("VmData:"))
-        stack = max(resource.getrlimit(resource.RLIMIT_STACK)[0], 8 << 20)
-        return has + _OF_A_CALL + (os.cpu_count() or 1) * _THREADS * stack
-    return Limits().data or _OF_A_CALL
+    size: int = 0
 
 
 class RefusedTargetError(NecropsyError):
@@ -142,6 +120,7 @@ class Engine:
         descriptors = {**self._files, "wake": self._wake[0], "done": self._done[1]}
         self._process: subprocess.Popen[bytes] | None = None
         self._pid: int | None = None
+        self._batches = 0
         self._read_messages = 0
         self._guards_small_inputs = "function" in target  # an op's inputs are tensors, which are aligned blocks
         library = target.get("library") or target.get("sanitized")
@@ -153,7 +132,7 @@ class Engine:
             self.close()
             raise
         if limits is None:
-            self.limits = Limits(data=_enough_data(pid))
+            self.limits = limits_of(pid, is_python="function" in target)
 
     def _start(
         self,
@@ -220,10 +199,11 @@ class Engine:
         return made
 
     def _ready(self, *, fresh: bool) -> None:
-        if fresh:
+        if fresh or self._batches >= _MOST_BATCHES:
             self.end_worker()
         if self._pid is None:
             self._fork()
+        self._batches += 1
 
     def _send(self, batch: bytes) -> None:
         os.ftruncate(self._files["batch"], 0)
@@ -280,7 +260,7 @@ class Engine:
     def _results(self, many: int) -> list[Ended]:
         found = []
         for at in range(many):
-            status, message, digest, seconds = RECORD.unpack_from(self._shared, FIRST + at * RECORD.size)
+            status, message, digest, seconds, size = RECORD.unpack_from(self._shared, FIRST + at * RECORD.size)
             if not status:
                 break
             kind = {ACCEPTED: "accepted", REFUSED: "refused"}.get(status, "misused")
@@ -290,6 +270,7 @@ class Engine:
                     message=message.hex() if any(message) else None,
                     digest=digest.hex() if status == ACCEPTED else None,
                     seconds=seconds,
+                    size=size,
                 )
             )
         return found
@@ -331,7 +312,7 @@ class Engine:
         except OSError as error:
             raise NecropsyError("the process that forks the workers ended unexpectedly") from error
         answer = self._answers.next(_WORKER_S)
-        self._pid, self.is_traced = answer["pid"], answer["traced"]
+        self._pid, self.is_traced, self._batches = answer["pid"], answer["traced"], 0
         self.starts += 1
 
     def _drain(self) -> None:
@@ -357,8 +338,6 @@ class Engine:
 
     def use(self, configuration: Configuration) -> None:
         """Make the next calls so."""
-        if configuration.stack not in {None, self.configuration.stack}:
-            self.end_worker()  # a stack that has grown does not shrink
         if self._takes_arrays and configuration.guard != self.configuration.guard:
             self.end_worker()  # NumPy uses the memory of earlier arrays again
         self.configuration = configuration

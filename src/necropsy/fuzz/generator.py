@@ -12,8 +12,9 @@ from random import Random
 from typing import Any, Literal
 
 from necropsy.fuzz import boundaries, messages, random_values, structures
-from necropsy.fuzz.boundaries import LARGE_SIZES, MOST_ELEMENTS, SIMPLE_SHAPES, SIZES
+from necropsy.fuzz.boundaries import LARGE, LARGE_SIZES, MOST_ELEMENTS, SIMPLE_SHAPES, SIZES
 from necropsy.fuzz.definitions import OpDefinition
+from necropsy.fuzz.engine import Call
 from necropsy.fuzz.first_calls import FirstCalls
 from necropsy.fuzz.inferred_ranks import Ranks
 from necropsy.fuzz.recipes import Input, Recipe, Tensor
@@ -30,6 +31,13 @@ _BASES = 3
 _MOST_KEPT = 200
 _DRAWN, _DRAWN_ALONE = 0.3, 0.9
 """How often a change is drawn at random, in the last stage; and where there is one input or attribute only."""
+_HEAVY = 1 << 20
+"""Bytes of a result that take time."""
+_LARGE_AGAIN = 0.2
+"""How often a large call is made in the last stage, or one that is like a call with a large result.
+
+It takes as long as hundreds of others, and the stages before have made them.
+"""
 _LONGEST_TEXT = 100_000
 _MOST_COMPARED = 32
 _MOST_SAID = 30
@@ -58,6 +66,8 @@ class Seen:
     words: list[str] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
     """Quoted words and numbers of the op's messages."""
+    heavy: set[Call] = field(default_factory=set)
+    """Accepted calls with a large result."""
     ranks: Ranks = field(default_factory=dict)
     """The ranks that the op's shape function allows."""
     said_ranks: dict[str, int] = field(default_factory=dict)
@@ -65,10 +75,12 @@ class Seen:
     compared: list[int] = field(default_factory=list)
     """Constants that the op compares with, with their neighbours."""
 
-    def note(self, recipe: Recipe, *, accepted: bool, text: str | None) -> None:
-        """A call gave a new result, or a new message."""
+    def note(self, recipe: Recipe, *, accepted: bool, text: str | None, size: int = 0) -> None:
+        """A call gave a new result, of so many bytes, or a new message."""
         if accepted:
             self.accepted.append(recipe)
+        if size >= _HEAVY:
+            self.heavy.add(recipe.call)
         self.notable = [*self.notable[-_MOST_KEPT:], recipe]
         for word in messages.words(text or ""):
             if word not in self.words and len(self.words) < _MOST_SAID:
@@ -129,7 +141,12 @@ class Generator:
                 else:
                     yield proposal
         while True:
-            yield self._several_changes()
+            base = self._notable()
+            if base.call in self.seen.heavy and self.random.random() >= _LARGE_AGAIN:
+                continue
+            proposal = self._several_changes(base)
+            if proposal.recipe.elements < LARGE or self.random.random() < _LARGE_AGAIN:
+                yield proposal
 
     def _bases(self) -> list[Recipe]:
         """The calls that changes begin with: accepted ones of different shapes, or the most that was reached."""
@@ -219,10 +236,13 @@ class Generator:
         yield from self._sizes_together(base)
         yield from self._single_changes(base)
 
-    def _several_changes(self) -> Proposal:
-        """Two or three things of a notable call changed."""
+    def _notable(self) -> Recipe:
+        """A call that showed something new."""
         pool = self.seen.notable if self.random.random() < 0.5 else self.seen.accepted
-        recipe = self.random.choice(pool or self.seen.notable or [next(self._simple()).recipe])
+        return self.random.choice(pool or self.seen.notable or [next(self._simple()).recipe])
+
+    def _several_changes(self, recipe: Recipe) -> Proposal:
+        """Two or three things of a call changed."""
         changes: list[str] = []
         names = [*recipe.inputs, *(one.name for one in self.given)]
         drawn = _DRAWN if len(names) > 1 else _DRAWN_ALONE

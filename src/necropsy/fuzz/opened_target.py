@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from necropsy.errors import InputError, NecropsyError, NoInputError
 from necropsy.fuzz import sanitized_build
 from necropsy.fuzz.definitions import OpDefinition, definition, python_function
-from necropsy.fuzz.engine import Engine, Limits, RefusedTargetError
+from necropsy.fuzz.engine import Engine, RefusedTargetError
+from necropsy.fuzz.limits import Limits
 from necropsy.fuzz.sanitized_build import SanitizedBuild
 from necropsy.fuzz.spawned_engine import SpawnedEngine
 from necropsy.fuzz.target.functions import VARIABLE
@@ -30,6 +31,11 @@ _AT_ONCE = {"TF_ENABLE_ONEDNN_OPTS": "0"}
 """For ops of the user's: oneDNN's allocator tries for 10 s before it fails, and keeps memory that the guard cannot see.
 
 ``max_millis_to_wait`` in tensorflow/core/common_runtime/bfc_allocator.cc (2.20).
+"""
+_WITH_ONEDNN = {"TF_ONEDNN_USE_SYSTEM_ALLOCATOR": "1"}
+"""For TensorFlow's own ops, whose oneDNN kernels are called as well: without that allocator.
+
+``UseSystemAlloc`` in tensorflow/core/common_runtime/mkl_cpu_allocator.h (2.20).
 """
 
 
@@ -150,8 +156,9 @@ def _engine(target: str, read: Target, python: str, *, guard: bool) -> Engine:
     try:
         if not FORKS:
             return SpawnedEngine(python, read.wanted)
-        variables = _AT_ONCE if read.source.library is not None and not _AT_ONCE.keys() & os.environ.keys() else None
-        return Engine(python, read.wanted, guard=guard, variables=variables)
+        variables = _AT_ONCE if read.source.library is not None else _WITH_ONEDNN
+        own = {name: one for name, one in variables.items() if name not in os.environ}
+        return Engine(python, read.wanted, guard=guard, variables=own)
     except RefusedTargetError as error:
         library = read.source.library
         if read.source.function is not None:

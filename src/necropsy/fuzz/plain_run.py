@@ -18,11 +18,15 @@ from necropsy.model import Document
 LIMIT_S = 120.0
 _PATIENCE_S = 60.0
 _CALL = """
-import runpy, sys
+import gc, runpy, sys
+gc.disable()
 if len(sys.argv) > 3:
     runpy.run_path(sys.argv[3])["let_kill"](int(sys.argv[4]))
-runpy.run_path(sys.argv[1])[sys.argv[2]]()
+call = runpy.run_path(sys.argv[1])[sys.argv[2]]
+gc.enable()
+call()
 """
+"""What an import makes stays: looking for what does not takes a sixth of TensorFlow's time."""
 _QUIET = {"CUDA_VISIBLE_DEVICES": "-1", "PYTHONDONTWRITEBYTECODE": "1"}
 
 

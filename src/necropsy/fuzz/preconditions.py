@@ -43,6 +43,9 @@ _BASES = 3
 _SINGLES = 60
 _MOST_BISECTIONS = 24
 
+_POWERS = (*(1 << power for power in range(64)), *(10**power for power in range(19)))
+_MEANINGFUL = frozenset({0, *(sign * number for one in _POWERS for number in (one, one - 1) for sign in (1, -1))})
+
 Values = Mapping[Term, Number | None]
 
 
@@ -257,7 +260,18 @@ class Preconditions:
                 alive = middle
             else:
                 break
-        return replace(one, right=alive)
+        return replace(one, right=self._plainest(one.left, alive, dead))
+
+    def _plainest(self, term: Term, alive: int, dead: int) -> int:
+        """The limit that means the most and with which no call dies."""
+        while (limit := plainest(alive, dead)) != alive:
+            recipe = _with_value(self.lethal, term, limit)
+            if recipe is None or self._is_used_up():
+                return alive
+            if self._make(recipe) != "died":
+                return limit
+            dead = limit
+        return alive
 
     def _told(self, found: tuple[Condition, ...]) -> FuzzPrecondition | None:
         alive, dead = self.survivors.values, self.dead.values
@@ -284,6 +298,17 @@ def _classes(values: Values) -> set[tuple[Term, int]]:
         for term, value in values.items()
         if value is not None and value == value  # noqa: PLR0124 - not where there is no element
     }
+
+
+def plainest(alive: int, dead: int) -> int:
+    """The limit that means the most, from ``alive``, with which calls survive, up to ``dead``, with which they die.
+
+    That is 0, a power of two or of ten, or one less than a power: the nearest to ``dead``. Where there is none, it is
+    ``alive``.
+    """
+    low, high = min(alive, dead + 1), max(alive, dead - 1)
+    between = [one for one in _MEANINGFUL if low <= one <= high]
+    return min(between, key=lambda one: abs(one - dead), default=alive)
 
 
 def _both(base: Recipe, one: Recipe, other: Recipe) -> Recipe:

@@ -23,7 +23,8 @@ from typing import IO, Any, cast
 from necropsy.errors import NecropsyError
 from necropsy.fuzz.cheap_signature import death
 from necropsy.fuzz.configurations import PLAIN, Configuration
-from necropsy.fuzz.engine import QUIET, START_S, Ended, Engine, Limits, RefusedTargetError
+from necropsy.fuzz.engine import QUIET, START_S, Ended, Engine, RefusedTargetError
+from necropsy.fuzz.limits import Limits
 from necropsy.fuzz.target import spawned_worker
 from necropsy.fuzz.target.worker import HEAD, SHARED
 from necropsy.model import Gap

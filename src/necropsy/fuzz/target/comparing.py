@@ -16,12 +16,25 @@ ROUNDS = 3
 _TOLERANCE = 1e-3
 """Sums of floats depend on the order of the additions, a little."""
 _SHOWN = 120
+_LARGEST = 16 << 20
+"""Bytes of a result that is compared: several are held at the same time."""
+_NO_MEMORY = ("ResourceExhaustedError", "MemoryError")
+
+
+class NotComparedError(Exception):
+    """The results of a call cannot be compared."""
 
 
 def compare(
     function: str, arguments: str, names: Dict[str, Any], refusals: Tuple[Any, ...], wanted: Optional[Dict[str, Any]]
 ) -> str:
-    """What ``ROUNDS`` calls with each byte gave, as JSON: see ``CallComparison``. Raises what making inputs raises."""
+    """What ``ROUNDS`` calls with each byte gave, as JSON: see ``CallComparison``.
+
+    Raises:
+        NotComparedError: there is not the memory for so many results.
+        Exception: what making the inputs raises.
+
+    """
     fills = FILLS if wanted is not None and guarding.is_loaded() else (None, None)
     results: List[List[Any]] = [[], []]
     modified: List[str] = []
@@ -35,7 +48,11 @@ def compare(
                     made = eval(function, names)(**given)
                 results[at].append(copied(made))
             except refusals as error:
+                if type(error).__name__ in _NO_MEMORY:
+                    raise NotComparedError(type(error).__name__) from error
                 results[at].append("%s" % type(error).__name__)
+            if sum([one.nbytes for one in _flat(results[at][-1]) if hasattr(one, "nbytes")]) > _LARGEST:
+                raise NotComparedError("the result is large")
             modified += [name for name, one in given.items() if not is_same(before[name], copied(one))]
     first, second = results
     varies = not all(is_same(several[0], one) for several in results for one in several[1:])

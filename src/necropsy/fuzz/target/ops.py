@@ -55,6 +55,7 @@ def loaded(target: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         offered.append(json.loads(json.dumps(described)))
     if not offered:
         raise RefusedError("op", "it registers no op" if path else "TensorFlow has no such op: %s" % target["pattern"])
+    op_def_registry.get("")  # the first miss lists all ops, which each worker would do otherwise
     found = namespace(np=np, tf=tf, ops=module, shapes=Shapes(tf, module), unknown=Unknown)
     found["__refusals__"] = (tf.errors.OpError,)
     found["__use_one_thread__"] = lambda: _use_one_thread(tf)

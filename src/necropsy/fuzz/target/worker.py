@@ -11,6 +11,7 @@ stderr).
 from __future__ import annotations
 
 import ctypes
+import functools
 import hashlib
 import json
 import mmap
@@ -22,15 +23,15 @@ import sys
 import time
 from typing import Any
 
-from necropsy.fuzz.target import caught_crashes, comparing, guarding
+from necropsy.fuzz.target import caught_crashes, comparing, guarding, small_stack
 
 if sys.platform != "win32":
     import resource
 
 HEAD = struct.Struct("=qd")
 """The number of the call in progress, and when it began (time.monotonic); -1 between batches."""
-RECORD = struct.Struct("=B7x8s8sd16x")
-"""How a call ended, the digests of its message and of its result, and its seconds."""
+RECORD = struct.Struct("=B7x8s8sdq8x")
+"""How a call ended, the digests of its message and of its result, its seconds, and the bytes of its result."""
 FIRST = 64
 MOST = 200
 """Calls of a batch."""
@@ -44,7 +45,12 @@ _NUMBER = re.compile(r"0x[0-9a-fA-F]+|\d+")
 _WHERE = re.compile(r"\{\{.*?\}\} *| \[Op:\w+\]")
 _LONGEST = 400
 _MOST_LOG = 64 << 20
-_NOTHING = bytes(8)
+_NO_DIGEST = bytes(8)
+_NOTHING = (_NO_DIGEST, 0)
+_WHOLE, _PLACES, _PLACE = 1 << 18, 32, 4096
+"""Bytes up to which the whole of an array counts for its digest; of a larger one, as many places of so many bytes."""
+_MOST_TEXTS, _TEXT = 10000, 24
+"""Texts of a tensor that are looked at; bytes of one in TensorFlow's memory."""
 
 
 def work(descriptors: dict[str, int], limits: dict[str, Any], names: dict[str, Any]) -> None:
@@ -62,13 +68,18 @@ def work(descriptors: dict[str, int], limits: dict[str, Any], names: dict[str, A
         table = ctypes.c_uint64.from_buffer(shared, COMPARED)
         ctypes.CDLL(sanitized).necropsy_comparisons_use(ctypes.byref(table))
     refusals: tuple[Any, ...] = names.pop("__refusals__")
-    stack = resource.getrlimit(resource.RLIMIT_STACK)
     seen: set[bytes] = set()
     while os.read(descriptors["wake"], 1):
         size = os.fstat(descriptors["batch"]).st_size
         batch = json.loads(os.pread(descriptors["batch"], size, 0))
-        limit(resource.RLIMIT_STACK, batch["stack"] or stack[0])
-        make_calls(batch, shared, names, refusals, descriptors["messages"], seen)
+        make = functools.partial(make_calls, batch, shared, names, refusals, descriptors["messages"], seen)
+        if batch["stack"] is None:
+            make()
+        else:
+            try:
+                small_stack.run(batch["stack"], make)
+            except small_stack.NoStackError:
+                make_none(len(batch["calls"]), shared)
         os.write(descriptors["done"], b".")
 
 
@@ -86,9 +97,9 @@ def make_calls(  # noqa: PLR0917 - two places call it
         began = time.monotonic()
         HEAD.pack_into(shared, 0, at, began)
         if batch["compare"]:
-            status, text, digest = compared(function, arguments, names, refusals, batch["guard"])
+            status, text, (digest, size) = compared(function, arguments, names, refusals, batch["guard"])
         else:
-            status, text, digest = call(function, arguments, names, refusals, guard)
+            status, text, (digest, size) = call(function, arguments, names, refusals, guard)
         alike = text if batch["compare"] else _NUMBER.sub("N", text)
         said = hashlib.blake2b(alike.encode("utf-8", "replace"), digest_size=8).digest()
         if text and said not in seen:
@@ -98,15 +109,21 @@ def make_calls(  # noqa: PLR0917 - two places call it
         RECORD.pack_into(
             shared,
             FIRST + at * RECORD.size,
-            *(status, said if text else _NOTHING, digest, time.monotonic() - began),
+            *(status, said if text else _NO_DIGEST, digest, time.monotonic() - began, size),
         )
     HEAD.pack_into(shared, 0, -1, 0.0)
 
 
+def make_none(many: int, shared: mmap.mmap) -> None:
+    """The calls of a batch cannot be made."""
+    for at in range(many):
+        RECORD.pack_into(shared, FIRST + at * RECORD.size, MISUSED, _NO_DIGEST, _NO_DIGEST, 0.0, 0)
+
+
 def call(
     function: str, arguments: str, names: dict[str, Any], refusals: tuple[Any, ...], guard: guarding.Guard
-) -> tuple[int, str, bytes]:
-    """Make one call: how it ended, its message, and the digest of its result."""
+) -> tuple[int, str, tuple[bytes, int]]:
+    """Make one call: how it ended, its message, and the digest and the bytes of its result."""
     try:
         with guard.inputs:
             given = eval("dict(%s)" % arguments, names)
@@ -127,7 +144,7 @@ def call(
 
 def compared(
     function: str, arguments: str, names: dict[str, Any], refusals: tuple[Any, ...], guard: dict[str, Any] | None
-) -> tuple[int, str, bytes]:
+) -> tuple[int, str, tuple[bytes, int]]:
     """Make one call several times; the text says what that showed."""
     try:
         return ACCEPTED, comparing.compare(function, arguments, names, refusals, guard), _NOTHING
@@ -141,28 +158,58 @@ def message(error: Exception) -> str:
     return ("%s: %s" % (type(error).__name__, lines[0] if lines else ""))[:_LONGEST]
 
 
-def digest_of(result: Any) -> bytes:
-    """The same for the same types, shapes and bytes."""
+def digest_of(result: Any) -> tuple[bytes, int]:
+    """The same for the same types, shapes and bytes; and how many bytes its arrays have.
+
+    Of a large array only the bytes in some places count, of many texts only their number.
+    """
     found = hashlib.blake2b(digest_size=8)
-    _add(found, result)
-    return found.digest()
+    size = _add(found, result)
+    return found.digest(), size
 
 
-def _add(found: Any, value: Any) -> None:
+def _add(found: Any, value: Any) -> int:
     if isinstance(value, (list, tuple)):
         found.update(b"(%d" % len(value))
-        for one in value:
-            _add(found, one)
-        return
-    try:
-        array = value.numpy() if hasattr(value, "numpy") else value
-    except Exception:  # noqa: BLE001 - a resource has no value
-        array = None
-    if hasattr(array, "dtype") and hasattr(array, "tobytes"):
-        found.update(("%s%s" % (array.dtype, array.shape)).encode())
-        found.update(repr(array.tolist()).encode() if array.dtype.hasobject else array.tobytes())
-    else:
+        return sum([_add(found, one) for one in value])
+    many = _many_texts(value)
+    if many:
+        found.update(str(value.shape).encode())
+        return many * _TEXT
+    array = _array_of(value)
+    if not (hasattr(array, "dtype") and hasattr(array, "tobytes")):
         found.update(repr(array)[:_LONGEST].encode("utf-8", "replace") if isinstance(array, _PLAIN) else b"?")
+        return 0
+    found.update(("%s%s" % (array.dtype, array.shape)).encode())
+    if array.dtype.hasobject:
+        found.update(repr(array.tolist()).encode())
+    elif array.nbytes <= _WHOLE or not array.flags.c_contiguous:
+        found.update(array.tobytes())
+    else:
+        plain = array.reshape(-1).view("uint8")
+        for at in range(_PLACES):
+            first = (len(plain) - _PLACE) * at // (_PLACES - 1)
+            found.update(plain[first : first + _PLACE])
+    return int(array.nbytes)
+
+
+def _many_texts(value: Any) -> int:
+    """How many texts a tensor has, if they are too many to make each a Python object."""
+    if getattr(getattr(value, "dtype", None), "name", None) != "string":
+        return 0
+    many = value.shape.num_elements() or 0
+    return many if many > _MOST_TEXTS else 0
+
+
+def _array_of(value: Any) -> Any:
+    """The value, a tensor as an array; None for a resource, which has no value."""
+    if not hasattr(value, "numpy"):
+        return value
+    read = getattr(value, "_numpy", None) or value.numpy  # TensorFlow's numpy() makes a copy
+    try:
+        return read()
+    except Exception:  # noqa: BLE001 - a resource
+        return None
 
 
 _PLAIN = (int, float, complex, str, bytes, bool, type(None))
