@@ -23,6 +23,8 @@ SIGNATURES = {
     "Contained": "(workers: 'int | None' = None, *, timeout: 'float | None' = None, memory: 'int | None' = None, "
     "imports: 'Iterable[str]' = ()) -> 'None'",
     "Crashed": "(message: 'str', **fields: 'Any') -> 'None'",
+    "FuzzResult": "(document: 'Document', findings: 'tuple[FuzzFinding, ...]' = (), executions: 'int' = 0, "
+    "complete: 'bool' = True, tests: 'tuple[Path, ...]' = ()) -> None",
     "Quarantined": "(index: 'int', record: 'Any', error: 'BaseException') -> None",
     "RunResult": "(command: 'tuple[str, ...]', returncode: 'int', document: 'Document | None' = None, "
     "timed_out: 'bool' = False, stdout: 'bytes | None' = None, stderr: 'bytes | None' = None) -> None",

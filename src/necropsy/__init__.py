@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from necropsy.api import attach, diagnose, dumps, judge, latest, loads, open_dump, render, rules
     from necropsy.contain import Contained, Quarantined, TimedOut, contain, contained, raises_native
     from necropsy.crashed import Crashed
-    from necropsy.fuzzing import fuzz
+    from necropsy.fuzzing import FuzzResult, fuzz
     from necropsy.model import Document
     from necropsy.reducing import reduce
     from necropsy.running import RunResult, profile, run
@@ -24,6 +24,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Contained",
     "Crashed",
+    "FuzzResult",
     "Quarantined",
     "RunResult",
     "TimedOut",
@@ -60,7 +61,7 @@ _MODULES = {
     ),
     "Crashed": "necropsy.crashed",
     **dict.fromkeys(("disable", "enable"), "necropsy.watch.client"),
-    "fuzz": "necropsy.fuzzing",
+    **dict.fromkeys(("FuzzResult", "fuzz"), "necropsy.fuzzing"),
     "reduce": "necropsy.reducing",
     "triage": "necropsy.triaging",
     "load_ipython_extension": "necropsy.notebook.magics",

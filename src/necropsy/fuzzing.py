@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
@@ -17,10 +17,34 @@ from necropsy.fuzz.jobs import fuzzed_by_jobs
 from necropsy.fuzz.op_campaigns import BUDGET_S, TESTS, Interrupts, Options, Watch, campaigns, checked, loaded
 from necropsy.fuzz.opened_target import RAW_OPS, chosen
 from necropsy.fuzz.recorded_calls import Recorded, recorded
-from necropsy.model import Document
+from necropsy.model import Document, FuzzFinding
 from necropsy.temporary_folders import TemporaryFolder
 
-__all__ = ["BUDGET_S", "TESTS", "Options", "fuzz", "fuzzed"]
+__all__ = ["BUDGET_S", "TESTS", "FuzzResult", "Options", "fuzz", "fuzzed"]
+
+
+@dataclass(frozen=True)
+class FuzzResult:
+    """What a campaign found. ``document`` is what ``necropsy fuzz --json`` writes."""
+
+    document: Document = field(repr=False)  # pages long
+    findings: tuple[FuzzFinding, ...] = ()
+    """One for each bug, with its diagnosis, the call and what separates it from calls that survive."""
+    executions: int = 0
+    """The calls that were made."""
+    complete: bool = True
+    """False where the campaign was ended early."""
+    tests: tuple[Path, ...] = ()
+    """The pytest files that were written."""
+
+    @classmethod
+    def of(cls, document: Document, folder: Path) -> FuzzResult:
+        """``folder``: the one in which the campaign was started. Raises OptionError for a document of another kind."""
+        if document.fuzz is None:
+            raise OptionError(f"a document of the kind {document.kind} has no campaign")
+        findings = document.fuzz.findings
+        tests = tuple(dict.fromkeys(folder / one.test for one in findings if one.test is not None))
+        return cls(document, findings, document.fuzz.executions, document.complete, tests)
 
 
 def fuzz(
@@ -40,7 +64,7 @@ def fuzz(
     ray: str | None = None,
     sources: Sequence[str | os.PathLike[str]] = (),
     slow: bool = False,
-) -> Document:
+) -> FuzzResult:
     """Call an op or a function with many inputs, and diagnose each call that kills the process.
 
     ``target``: the path of a built op library (all its ops), ``"tf.raw_ops.NAME"`` (``*`` allowed), or a Python
@@ -56,7 +80,7 @@ def fuzz(
     AddressSanitizer for part of the calls. ``slow``: a call that does not end in eight seconds is a finding, too. On
     Windows only Python functions can be fuzzed.
 
-    Returns the document: ``document.fuzz.findings`` has a diagnosis, the call and its test for each bug.
+    Each of the result's ``findings`` has a diagnosis, the call, and its test; ``document`` is the whole document.
 
     Raises:
         necropsy.errors.InputError: it is not an op library, or TensorFlow cannot load it.
@@ -64,6 +88,7 @@ def fuzz(
         necropsy.errors.NecropsyError: the interpreter cannot be run, or there is no guard for ``guard="on"``.
 
     """
+    folder = Path.cwd()
     document, interrupt = fuzzed(
         os.fspath(target),
         Options(
@@ -85,7 +110,7 @@ def fuzz(
     )
     if interrupt is not None:
         raise interrupt
-    return document
+    return FuzzResult.of(document, folder)
 
 
 def fuzzed(

@@ -55,10 +55,9 @@ def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Options:
 
 @has_ray
 def test_two_nodes_find_what_one_process_finds(options: Options, cluster: Any) -> None:
-    document = fuzzing.fuzz("bindings.py:at", calls=80, budget=120, guard="off", ray=cluster.address)
-    assert document.complete
-    assert document.fuzz is not None
-    (finding,) = document.fuzz.findings
+    result = fuzzing.fuzz("bindings.py:at", calls=80, budget=120, guard="off", ray=cluster.address)
+    assert result.complete
+    (finding,) = result.findings
     assert finding.rule == "invalid-read"
     assert finding.test == "tests/fuzz/test_at.py"
     done = subprocess.run([sys.executable, "-c", "import test_at; test_at.test_at()"], cwd="tests/fuzz", check=False)

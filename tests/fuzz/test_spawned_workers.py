@@ -154,13 +154,15 @@ def test_a_campaign(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     """From the first death to the test, with what is lacking in one gap."""
     monkeypatch.setattr(opened_target, "FORKS", False)
     monkeypatch.chdir(tmp_path)
-    document = fuzzing.fuzz(f"{file}:length", calls=12, budget=300)
-    assert document.fuzz is not None
-    (finding,) = document.fuzz.findings
+    result = fuzzing.fuzz(f"{file}:length", calls=12, budget=300)
+    assert result.complete
+    assert result.executions >= 12
+    (finding,) = result.findings
     assert finding.rule in {"null-dereference", "invalid-read"}
     assert finding.reproduced.crashed == 5
-    assert [gap.part for gap in document.gaps] == ["fuzz without fork"]
+    assert [gap.part for gap in result.document.gaps] == ["fuzz without fork"]
     assert finding.test is not None
+    assert result.tests == (tmp_path / finding.test,)
     words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", finding.test]
     assert subprocess.run(words, capture_output=True, check=False).returncode == -signal.SIGSEGV
 
