@@ -56,7 +56,9 @@ def made_recipe(op: OpDefinition, inputs: Mapping[str, Input], attributes: Mappi
     for one in op.given:
         if one.is_needed and not one.has_default and one.name not in attributes:
             raise UnfitRecipeError(f"it lacks the attribute {one.name}")
-    recipe = Recipe(op.function, inputs, attributes, arrays=op.is_python, libraries=op.libraries)
+    recipe = Recipe(
+        op.function, inputs, attributes, arrays=op.is_python, libraries=op.libraries, composites=op.composites
+    )
     if recipe.elements > MOST_ELEMENTS:
         raise UnfitRecipeError(f"it has more than {MOST_ELEMENTS:,} elements")
     return recipe

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from necropsy.fuzz.conditions import ELEMENTS, Condition, Term
 from necropsy.fuzz.definitions import Argument, OpDefinition
@@ -104,13 +104,13 @@ def _cpp_type(one: Argument) -> str:
 
 
 def _python(one: Condition, op: OpDefinition) -> str:
-    arrays = {each.name for each in op.inputs}
+    arrays = {each.name: _array(each) for each in op.inputs}
     right = _python_term(one.right, arrays) if isinstance(one.right, Term) else str(one.right)
-    guards = [f"{term.name}.ndim <= {term.axis}" for term in _terms(one) if term.part == "dim"]
-    name, contrary = one.left.name, _NOT[one.comparison]
+    guards = [f"{arrays[term.name]}.ndim <= {term.axis}" for term in _terms(one) if term.part == "dim"]
+    name, contrary = arrays.get(one.left.name, one.left.name), _NOT[one.comparison]
     if one.left.part == "zeros":
         body = f"({name} == 0).any()"
-    elif one.left.part in {"min", "max"} and name in arrays:
+    elif one.left.part in {"min", "max"} and one.left.name in arrays:
         body = f"({name} {contrary} {right}).any()"
     elif one.left.part in {"min", "max"}:
         body = f"any(one {contrary} {right} for one in {name})"
@@ -119,15 +119,24 @@ def _python(one: Condition, op: OpDefinition) -> str:
     return f'if {" or ".join([*guards, body])}: raise ValueError("{said(one)}")'
 
 
-def _python_term(term: Term, arrays: set[str]) -> str:
+def _array(one: Argument) -> str:
+    """The expression for the NumPy array of an input."""
+    if one.part_of is not None:
+        parameter = one.part_of[0]
+        return f"np.asarray({parameter}.{one.name.removeprefix(f'{parameter}_')})"
+    return one.name if one.library is None else f"np.asarray({one.name})"
+
+
+def _python_term(term: Term, arrays: Mapping[str, str]) -> str:
+    name = arrays.get(term.name, term.name)
     match term.part:
         case "rank":
-            return f"{term.name}.ndim"
+            return f"{name}.ndim"
         case "size":
-            return f"{term.name}.size" if term.name in arrays else f"len({term.name})"
+            return f"{name}.size" if term.name in arrays else f"len({name})"
         case "dim":
-            return f"{term.name}.shape[{term.axis}]"
+            return f"{name}.shape[{term.axis}]"
         case "length":
-            return f"len({term.name})"
+            return f"len({name})"
         case _:
-            return term.name
+            return name

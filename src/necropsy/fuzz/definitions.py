@@ -8,12 +8,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from necropsy.errors import InputError
-from necropsy.fuzz.recipes import DTYPES, Library
+from necropsy.fuzz.recipes import COMPOSITES, DTYPES, Composite, CompositeKind, Library
 
 _MOST_COMBINATIONS = 60
 _ANY = ("float32", "int32", "int64", "string", "float64", "bool", "uint8", "complex64")
 _ARRAYS = ("float64", "float32", "int32", "int64", "uint8", "bool", "int8", "complex128")
-_HINTS = "int, float, bool, str, bytes, list[int], list[float], np.ndarray, tf.Tensor, torch.Tensor"
+_HINTS = (
+    "int, float, bool, str, bytes, list[int], list[float], np.ndarray, tf.Tensor, tf.RaggedTensor, tf.SparseTensor, "
+    "torch.Tensor"
+)
 _NAMES = {"DT_FLOAT": "float32", "DT_DOUBLE": "float64", "DT_HALF": "float16"}
 
 
@@ -29,6 +32,8 @@ class Argument:
     is_reference: bool = False
     library: Library | None = None
     """Of a Python function, whose tensors the parameter takes; None for NumPy's arrays."""
+    part_of: tuple[str, CompositeKind] | None = None
+    """The parameter that is made of this and of other inputs."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +76,11 @@ class OpDefinition:
     def libraries(self) -> dict[str, Library]:
         """Whose tensors the parameters of a Python function take, where they are not NumPy's arrays."""
         return {one.name: one.library for one in self.inputs if one.library is not None}
+
+    @property
+    def composites(self) -> dict[str, CompositeKind]:
+        """The parameters of a Python function that are made of several inputs."""
+        return dict(one.part_of for one in self.inputs if one.part_of is not None)
 
     @property
     def given(self) -> tuple[Attribute, ...]:
@@ -150,13 +160,30 @@ def python_function(described: Mapping[str, Any]) -> OpDefinition:
         if kind in {"ndarray", "tensorflow", "torch"} and described["numpy"]:
             library = None if kind == "ndarray" else kind
             inputs.append(Argument(one["name"], type_attribute=one["name"], library=library))
+        elif kind is not None and described["numpy"] and (composite := COMPOSITES.get(kind)) is not None:
+            inputs += _parts(one["name"], kind, composite)
         elif kind is not None:
             attributes.append(Attribute(one["name"], kind, is_needed=one["needed"]))
     types = list(_ARRAYS if inputs else _ARRAYS[:1])
     if any(one.library is not None for one in inputs):
         types.sort(key=lambda one: one != "float32")  # what tensors mostly are
-    combinations = tuple({one.name: dtype for one in inputs} for dtype in types)
+    named = [one.type_attribute for one in inputs if one.type_attribute is not None]
+    combinations = tuple(dict.fromkeys(named, dtype) for dtype in types)
     return OpDefinition(name, tuple(inputs), tuple(attributes), combinations, is_python=True)
+
+
+def _parts(name: str, kind: CompositeKind, composite: Composite) -> list[Argument]:
+    """The inputs of which the parameter is made: the values are of any type, what says where they are of int64."""
+    return [
+        Argument(
+            f"{name}_{part}",
+            dtype=None if part == "values" else "int64",
+            type_attribute=f"{name}_values" if part == "values" else None,
+            library="tensorflow",
+            part_of=(name, kind),
+        )
+        for part in composite.parts
+    ]
 
 
 def dtype_of(name: str) -> str:

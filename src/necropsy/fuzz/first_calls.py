@@ -46,7 +46,14 @@ class FirstCalls:
             )
         attributes = {one.name: self._attribute(one, plain=plain) for one in self._given}
         attributes = {name: value for name, value in attributes.items() if value is not None}
-        return Recipe(self.op.function, inputs, attributes, arrays=self.op.is_python, libraries=self.op.libraries)
+        return Recipe(
+            self.op.function,
+            inputs,
+            attributes,
+            arrays=self.op.is_python,
+            libraries=self.op.libraries,
+            composites=self.op.composites,
+        )
 
     def _types(self, one: Argument) -> list[str]:
         """The types of an input that is a list of tensors of different types."""

@@ -31,6 +31,7 @@ DTYPES = frozenset({*INTEGERS, *FLOATS, *COMPLEX, *QUANTIZED, "bool", "string"})
 """The types that values can be made of."""
 
 Library = Literal["tensorflow", "torch"]
+CompositeKind = Literal["ragged", "sparse"]
 Kind = Literal["same", "cycle", "ramp", "random"]
 Item = float | int | bool | tuple[str, int]
 """An element; of strings its repeated part, in Latin-1, and how often: ``("(", 1000)``."""
@@ -38,6 +39,22 @@ Item = float | int | bool | tuple[str, int]
 
 Fill = tuple[Kind, tuple[Any, ...]]
 """The elements of a tensor: ``kind`` and ``items``."""
+
+
+@dataclass(frozen=True)
+class Composite:
+    """A value that is made of several tensors: of what, and by which expression."""
+
+    parts: tuple[str, ...]
+    """Also the attributes of the value that hold them."""
+    made: str
+
+
+COMPOSITES: Mapping[CompositeKind, Composite] = {
+    "ragged": Composite(("values", "row_splits"), "tf.RaggedTensor.from_row_splits({}, {}, validate=False)"),
+    "sparse": Composite(("indices", "values", "dense_shape"), "tf.SparseTensor({}, {}, {})"),
+}
+"""TensorFlow's own functions check their parts, as far as they do, where somebody asks them to."""
 
 
 @dataclass(frozen=True)
@@ -118,13 +135,21 @@ class Recipe:
     arrays: bool = False
     """The inputs are NumPy arrays, not tensors, unless ``libraries`` says whose tensors they are."""
     libraries: Mapping[str, Library] = field(default_factory=dict)
+    composites: Mapping[str, CompositeKind] = field(default_factory=dict)
+    """Arguments that are made of several inputs, whose names begin with that of the argument."""
 
     @functools.cached_property
     def call(self) -> Call:
         """The two texts that a worker runs."""
-        inputs = (f"{name}={self.expression(name)}" for name in self.inputs)
-        attributes = (f"{name}={literal(one)}" for name, one in self.attributes.items())
-        return self.function, ", ".join([*inputs, *attributes])
+        return self.function, ", ".join(f"{name}={one}" for name, one in self.arguments().items())
+
+    def arguments(self) -> dict[str, str]:
+        """The expression for each argument."""
+        given = {name: self.expression(name) for name in self.inputs}
+        for name, kind in self.composites.items():
+            parts = [given.pop(f"{name}_{part}") for part in COMPOSITES[kind].parts]
+            given[name] = COMPOSITES[kind].made.format(*parts)
+        return given | {name: literal(one) for name, one in self.attributes.items()}
 
     def expression(self, name: str) -> str:
         """The expression for an input."""
@@ -158,7 +183,7 @@ class Recipe:
     def with_attribute(self, name: str, one: Any) -> Recipe:
         """The same call with another attribute."""
         attributes = {**self.attributes, name: one}
-        return Recipe(self.function, self.inputs, attributes, self.arrays, self.libraries)
+        return replace(self, attributes=attributes)
 
     def with_shapes(self, change: Mapping[int, int]) -> Recipe:
         """The same call with sizes replaced in the shapes of all inputs."""

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from necropsy.errors import NecropsyError
 from necropsy.fuzz.configurations import PLAIN, Configuration
-from necropsy.fuzz.recipes import Recipe, literal
+from necropsy.fuzz.recipes import Recipe
 from necropsy.fuzz.target.functions import VARIABLE
 
 MARK = "Found by necropsy fuzz"
@@ -282,8 +282,7 @@ _TIMED = """\
 
 def arguments_of(recipe: Recipe) -> str:
     """The line, or lines, of a function that make the inputs and attributes of a call."""
-    given = {name: recipe.expression(name) for name in recipe.inputs}
-    given |= {name: literal(one) for name, one in recipe.attributes.items()}
+    given = recipe.arguments()
     if not given:
         return "    arguments = {}"
     return "\n".join(["    arguments = {", *(f'        "{name}": {one},' for name, one in given.items()), "    }"])

@@ -15,6 +15,8 @@ from necropsy.fuzz.target.loading import RefusedError, is_mapped, last_line, nam
 from necropsy.fuzz.target.strategies import drawn, kind_of, without_given
 
 _KINDS = (
+    ("ragged", re.compile(r"(?:tensorflow|\btf)\b.*\bRaggedTensor\b")),
+    ("sparse", re.compile(r"(?:tensorflow|\btf)\b.*\bSparseTensor\b")),
     ("torch", re.compile(r"torch\b.*\bTensor\b")),
     ("tensorflow", re.compile(r"(?:tensorflow|\btf)\b.*\b(?:Eager)?Tensor\b")),
     ("ndarray", re.compile(r"ndarray|NDArray|ArrayLike")),
@@ -26,7 +28,8 @@ _KINDS = (
     ("int", re.compile(r"\bint\b")),
     ("float", re.compile(r"\bfloat\b")),
 )
-_ARRAYS = frozenset({"ndarray", "tensorflow", "torch"})
+_TENSORFLOW = frozenset({"tensorflow", "ragged", "sparse"})
+_ARRAYS = frozenset({"ndarray", "torch"}) | _TENSORFLOW
 
 VARIABLE = "NECROPSY_FUZZ_LIBRARY"
 
@@ -70,9 +73,10 @@ def loaded(target: Dict[str, Any]) -> Tuple[Dict[str, Any], Dict[str, Any]]:
         if one["kind"] is None and one["name"] in wanted:
             one["kind"] = kind_of([call["arguments"][one["name"]] for call in calls])
     names = namespace(target=function, np=_imported("numpy"))
-    for kind, short in (("tensorflow", "tf"), ("torch", "torch")):
-        if any(one["kind"] == kind for one in parameters or ()):
-            names[short] = _imported(kind)
+    kinds = {one["kind"] for one in parameters or ()}
+    for library, short, of_it in (("tensorflow", "tf", _TENSORFLOW), ("torch", "torch", {"torch"})):
+        if kinds & of_it:
+            names[short] = _imported(library)
     names["__refusals__"] = (Exception,)
     takes_arrays = any(one["kind"] in _ARRAYS for one in parameters or ())
     if names["np"] is not None and guarding.is_loaded() and takes_arrays:
