@@ -54,7 +54,7 @@ for name, target, options in (("op", "tf.raw_ops.Abs", {}), ("jobs", "bindings.p
         fuzzing.fuzz(target, **options)
     except NecropsyError as error:
         found[name] = str(error)
-document = fuzzing.fuzz("bindings.py:length", calls=12, budget=600, corpus="corpus")
+document = fuzzing.fuzz("bindings.py:length", calls=12, budget=600, corpus="corpus").document
 Path("document.json").write_bytes(serialize.dumps(document))
 run = "import runpy, sys; runpy.run_path(sys.argv[1])['test_length']()"
 def passes():
