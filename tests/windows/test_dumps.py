@@ -42,11 +42,23 @@ def dumped(death: Death) -> Path:
     return wine.dump(build.programs() / "crash.exe", *death.words, first=first)
 
 
+RACE = "two_threads"
+"""Two threads that die at once: under wine, in one run of some fifty the process is gone before its stack is read."""
+
+
 @pytest.fixture(scope="module")
 def signatures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The signature of each death as it was under ``necropsy run``."""
-    verbs = [death.verb for death in DEATHS]
-    done, document = supervised(tmp_path_factory.mktemp("live"), program(), "each", *verbs)
+    found = live_signatures(tmp_path_factory.mktemp("live"), [death.verb for death in DEATHS])
+    for _ in range(3):
+        if "|?|" not in found[RACE]:
+            break
+        found |= live_signatures(tmp_path_factory.mktemp("race"), [RACE])
+    return found
+
+
+def live_signatures(folder: Path, verbs: list[str]) -> dict[str, str]:
+    done, document = supervised(folder, program(), "each", *verbs)
     found = {report["pid"]: str(report["signature"]) for report in document["reports"]}
     return {verb: found[int(pid)] for verb, pid, _ in (row.rsplit(" ", 2) for row in done.stdout.splitlines())}
 
