@@ -43,7 +43,7 @@ def dumped(death: Death) -> Path:
 
 
 RACE = "two_threads"
-"""Two threads that die at once: under wine, in one run of some fifty the process is gone before its stack is read."""
+"""Two threads that die at once: in one live run of some hundred, wine gives the registers of neither, however often asked."""
 
 
 @pytest.fixture(scope="module")
