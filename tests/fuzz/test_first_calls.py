@@ -101,7 +101,7 @@ def test_names_are_those_of_the_function() -> None:
     }
 
     # TensorFlow's own name of the parameter, which is what is tested.
-    def mean(input: object, axis: object, keep_dims: bool = False, name: str | None = None) -> None:  # noqa: A002
+    def mean(input: object, axis: object, keep_dims: bool = False, name: str | None = None) -> None:  # noqa: A002 - TensorFlow's own
         pass
 
     assert "axis" in inspect.signature(mean).parameters

@@ -34,7 +34,7 @@ def finding(severity: str) -> Diagnosis:
         rule="near-stack-overflow",
         title="t",
         summary="main used most of its stack.",
-        severity=severity,  # type: ignore[arg-type]
+        severity=severity,  # type: ignore[arg-type] # one of the literals, as a str
         confidence="certain",
         evidence=(Evidence(claim="c", seen="s", where="w"),),
     )

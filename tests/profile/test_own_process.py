@@ -94,4 +94,4 @@ def test_inside_the_block_nothing_is_known_and_an_exception_passes() -> None:
 
 def test_arguments_need_a_command() -> None:
     with pytest.raises(OptionError, match="takes no arguments"):
-        necropsy.profile(timeout=5)  # type: ignore[call-overload]
+        necropsy.profile(timeout=5)  # type: ignore[call-overload] # the wrong call is what is tested

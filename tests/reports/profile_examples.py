@@ -57,7 +57,7 @@ NEAR = Diagnosis(
 
 def process(*stacks: StackUse, pid: int = 1, **more: object) -> Process:
     values = {"command": ("python", "train.py"), "exit": Exit(kind="exited", code=0), "wall_s": 2.0, **more}
-    return Process(pid=pid, stacks=stacks, **values)  # type: ignore[arg-type]
+    return Process(pid=pid, stacks=stacks, **values)  # type: ignore[arg-type] # fields of several types
 
 
 def profiled(*processes: Process, findings: tuple[Diagnosis, ...] = (), gaps: tuple[Gap, ...] = ()) -> Document:

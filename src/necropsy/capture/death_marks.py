@@ -1,4 +1,4 @@
-"""What in a text tells of which process it is: its number, its signal, its stack, the test that it ran."""
+"""What identifies the process in a text: its number, its signal, its stack, the test that it ran."""
 
 from __future__ import annotations
 

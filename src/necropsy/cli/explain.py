@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     "--line",
     metavar="N",
     type=click.IntRange(1),
-    help="Of a log that tells of several deaths: the one that begins at line N, as `necropsy triage` names it.",
+    help="In a log with several deaths, explain the one that begins at line N, as `necropsy triage` names it.",
 )
 @click.argument(
     "inputs", nargs=-1, type=click.UNPROCESSED, metavar="[CODE | TEXT | FILE | -]...", shell_complete=file_or_rule

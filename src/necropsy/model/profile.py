@@ -43,7 +43,7 @@ class StackFunction(Noun, frozen=True, kw_only=True):
 
 
 class StackUse(Noun, frozen=True, kw_only=True):
-    """How much of its stack a thread used at the most: ``size``, ``guard`` and ``peak`` in bytes.
+    """The most of its stack that a thread used: ``size``, ``guard`` and ``peak`` in bytes.
 
     ``guard`` and what follows it: only of `necropsy profile`.
     """

@@ -25,7 +25,7 @@ Profile your largest input before a release, under the limit that it will run wi
 
 What it is often mistaken for
 -----------------------------
-A memory leak: a program with a large but constant need comes close too (``memory-growth`` tells of a steady rise). Memory that the machine lacks:
+A memory leak: a program with a large but constant need comes close too (``memory-growth`` reports a steady rise). Memory that the machine lacks:
 the limit is that of the group or the process, and the machine may have plenty.
 
 Sources

@@ -71,7 +71,7 @@ class AttachedProfile:
         return min(self._stacks.wait_s, self._resources.wait_s)
 
     def follow(self, for_s: float | None, stopped: Callable[[], bool]) -> RunRecord:
-        """Look for so many seconds, or until the process ends or ``stopped`` says so."""
+        """Measure for this many seconds, or until the process ends or ``stopped`` returns true."""
         until = time.monotonic() + for_s if for_s is not None else None
         while True:
             wait_s = max(self.look(), 0.001)

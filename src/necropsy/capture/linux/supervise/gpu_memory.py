@@ -1,7 +1,7 @@
 """GPU memory of each process by NVIDIA's management library (NVML), asked by a process of its own.
 
 The library may be slow, and its faults must not be the tracer's. It is loaded only where a process of the run has
-loaded CUDA. The process writes what it is told into memory that it shares with the tracer.
+loaded CUDA. The helper process writes the readings into memory that it shares with the tracer.
 
 Structures and functions: ``nvml.h`` of driver 470 and later.
 """

@@ -39,7 +39,7 @@ _COPIES = 5
 _LEAST_COPIED, _MOST_COPIED = 64 << 10, 64 << 20
 """Bytes in use of those."""
 _MOST_THREADS = 4096
-"""Threads of one process whose stacks are told of."""
+"""The most threads of one process whose stacks are reported."""
 
 
 @dataclass
