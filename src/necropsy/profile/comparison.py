@@ -140,7 +140,7 @@ def _regression(peak: _Peak, before: _Peak | None) -> Regression | None:
 def _told(peak: _Peak, before: int | None) -> Regression:
     growth = (peak.value - before) / before if before else None
     return Regression(
-        what=peak.what,  # type: ignore[arg-type] # a str in the older document
+        what=peak.what,  # type: ignore[arg-type] # one of the literals: the keys of _LEAST
         name=peak.name,
         process=peak.process,
         before=before,
