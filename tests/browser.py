@@ -53,3 +53,21 @@ def violations(page: Any, *rules: str) -> list[str]:
         options["runOnly"] = list(rules)
     found = Axe().run(page, options=options).response["violations"]
     return [f"{one['id']}: {one['help']}: {one['nodes'][0]['html'][:200]}" for one in found]
+
+
+def wait_for_text(page: Any, selector: str, text: str) -> None:
+    """Wait until the element contains ``text``.
+
+    Not ``wait_for_function``: where its first look fails, it evaluates a string in the page, which our pages' content
+    security policy refuses.
+    """
+    from playwright.sync_api import expect
+
+    expect(page.locator(selector)).to_contain_text(text)
+
+
+def wait_for_count(page: Any, selector: str, count: int) -> None:
+    """Wait until so many elements match. See ``wait_for_text``."""
+    from playwright.sync_api import expect
+
+    expect(page.locator(selector)).to_have_count(count)

@@ -121,7 +121,7 @@ def test_the_copy_is_the_markdown(shown: Any) -> None:
     page = shown("crash")
     page.evaluate("navigator.clipboard.writeText = async (text) => { window.copied = text; }")
     page.click("text=Copy as Markdown")
-    page.wait_for_function("document.getElementById('copied').textContent === 'Copied.'")
+    browser.wait_for_text(page, "#copied", "Copied.")
     assert page.evaluate("window.copied") == rendered(document(RECURSION), "markdown")
     assert Page(PAGES["crash"]).markdown.strip() == rendered(document(RECURSION), "markdown").strip()
 
@@ -169,7 +169,7 @@ def test_bugs_are_filtered_without_a_server(shown: Any) -> None:
     assert page.text_content("#f-said") == "1 of 12 bugs, 42 deaths"
     assert page.evaluate("document.querySelectorAll('.treemap .kept').length") == 1, "the pictures show only that one"
     page.click("text=Reset")
-    page.wait_for_function("document.querySelectorAll('.bug:not([hidden])').length === 12")
+    browser.wait_for_count(page, ".bug:not([hidden])", 12)
     page.select_option("#f-status", "regression")
     assert [one.partition(" failed")[0] for one in _titles(page)] == ["CHECK"]
     page.select_option("#f-status", "")
@@ -177,14 +177,14 @@ def test_bugs_are_filtered_without_a_server(shown: Any) -> None:
     assert 0 < len(_titles(page)) < 12
     page.select_option("#f-host", "")
     page.select_option("#f-order", "first")
-    page.wait_for_function("document.querySelector('.bug b').textContent.includes('score() (train.py:17)')")
+    browser.wait_for_text(page, ".bug b >> nth=0", "score() (train.py:17)")
 
 
 def test_a_link_to_a_bug_opens_it_although_the_list_is_long(shown: Any) -> None:
     page = shown("many-bugs")
     assert page.evaluate("document.querySelectorAll('.bug:not([hidden])').length") == 25
     page.evaluate("location.hash = '#bug60'")
-    page.wait_for_function("document.getElementById('bug60').open && !document.getElementById('bug60').hidden")
+    browser.wait_for_count(page, "#bug60[open]:not([hidden])", 1)
     page.click("text=Show all 60 bugs")
     assert page.evaluate("document.querySelectorAll('.bug:not([hidden])').length") == 60
     page.click("svg.heat rect[data-bug=bug5] >> nth=0")
