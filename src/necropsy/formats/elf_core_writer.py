@@ -1,4 +1,4 @@
-"""Writes a small ELF core file (x86-64 Linux) that gdb, lldb and drgn open.
+"""Writes a small ELF core file (Linux, x86-64 or AArch64) that gdb, lldb and drgn open.
 
 The layout is that of the kernel's ``fs/binfmt_elf.c``: an ELF header, program headers, one PT_NOTE and a PT_LOAD for
 each mapping. Ours is small because a mapping may have a file size of 0: debuggers then read a file-backed mapping from
@@ -11,7 +11,10 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from necropsy.formats.processors import X86_64, Processor
+
 PAGE = 4096
+"""What the parts of a core are aligned to. Pages of the machine may be larger, the auxiliary vector says so."""
 OWN_NOTE = 0x4E435250
 """Type of a note of our own ("NCRP"), with ``OWN_NAME``: what a kernel's core does not say. Debuggers pass it over."""
 OWN_NAME = b"NECROPSY"
@@ -19,24 +22,31 @@ OWN_NAME = b"NECROPSY"
 _EHDR = struct.Struct("<16sHHIQQQIHHHHHH")
 _PHDR = struct.Struct("<IIQQQQQQ")
 _NOTE = struct.Struct("<III")
-_PRSTATUS = struct.Struct("<iiihxxQQiiii16s16s16s16s216sixxxx")
+_STATUS = struct.Struct("<iiihxxQQiiii16s16s16s16s")
+"""The beginning of ``struct elf_prstatus``, ahead of the registers."""
+_HAS_FLOATING = struct.Struct("<ixxxx")
 _PRPSINFO = struct.Struct("<bcbb4xQIIiiii16s80s")
 
-_ET_CORE, _EM_X86_64, _PT_LOAD, _PT_NOTE = 4, 62, 1, 4
+_ET_CORE, _PT_LOAD, _PT_NOTE = 4, 1, 4
 _NT_PRSTATUS, _NT_FPREGSET, _NT_PRPSINFO, _NT_AUXV = 1, 2, 3, 6
 _NT_FILE, _NT_SIGINFO = 0x46494C45, 0x53494749
+_NT_ARM_TLS = 0x401
 _PN_XNUM = 0xFFFF
 _ZEROS = bytes(16)
 
 
 @dataclass(frozen=True)
 class CoreThread:
-    """216 bytes of ``user_regs_struct``, its signal (0: none), and 512 of ``user_fpregs_struct``, or none."""
+    """Its registers as NT_PRSTATUS has them, its signal (0: none), and those of NT_FPREGSET, or none.
+
+    ``thread_pointer``: where NT_PRSTATUS has no register for it (AArch64).
+    """
 
     tid: int
     registers: bytes
     signal: int = 0
     floating: bytes = b""
+    thread_pointer: int | None = None
 
 
 @dataclass(frozen=True)
@@ -75,6 +85,7 @@ class CoreImage:
     auxv: bytes = b""
     siginfo: bytes = b""
     own: bytes = b""
+    processor: Processor = X86_64
 
 
 def _note(kind: int, payload: bytes, owner: bytes = b"CORE") -> bytes:
@@ -86,19 +97,19 @@ def _padded(data: bytes) -> bytes:
     return data + bytes(-len(data) % 4)
 
 
-def _of_thread(thread: CoreThread) -> bytes:
-    if len(thread.registers) != 216:
-        raise ValueError(f"user_regs_struct has 216 bytes, not {len(thread.registers)}")
+def _of_thread(thread: CoreThread, processor: Processor) -> bytes:
+    if len(thread.registers) != processor.size:
+        raise ValueError(f"NT_PRSTATUS has {processor.size} bytes of registers, not {len(thread.registers)}")
     signal = thread.signal
-    status = _PRSTATUS.pack(
-        *(signal, 0, 0, signal, 0, 0, thread.tid, 0, 0, 0),
-        *(_ZEROS, _ZEROS, _ZEROS, _ZEROS, thread.registers, bool(thread.floating)),
-    )
-    return _note(_NT_PRSTATUS, status)
+    status = _STATUS.pack(signal, 0, 0, signal, 0, 0, thread.tid, 0, 0, 0, _ZEROS, _ZEROS, _ZEROS, _ZEROS)
+    return _note(_NT_PRSTATUS, status + thread.registers + _HAS_FLOATING.pack(bool(thread.floating)))
 
 
-def _floating(thread: CoreThread) -> bytes:
-    return _note(_NT_FPREGSET, thread.floating) if thread.floating else b""
+def _beside(thread: CoreThread) -> bytes:
+    notes = _note(_NT_FPREGSET, thread.floating) if thread.floating else b""
+    if thread.thread_pointer is not None:
+        notes += _note(_NT_ARM_TLS, thread.thread_pointer.to_bytes(8, "little"), b"LINUX")
+    return notes
 
 
 def _prpsinfo(image: CoreImage) -> bytes:
@@ -115,14 +126,14 @@ def _files(files: Sequence[CoreFile]) -> bytes:
 
 def _notes(image: CoreImage) -> bytes:
     first, *others = image.threads
-    notes = [_of_thread(first), _note(_NT_PRPSINFO, _prpsinfo(image))]
+    notes = [_of_thread(first, image.processor), _note(_NT_PRPSINFO, _prpsinfo(image))]
     if image.siginfo:
         notes.append(_note(_NT_SIGINFO, image.siginfo))
     if image.auxv:
         notes.append(_note(_NT_AUXV, image.auxv))
-    notes += [_note(_NT_FILE, _files(image.files)), _floating(first)]
+    notes += [_note(_NT_FILE, _files(image.files)), _beside(first)]
     for thread in others:
-        notes += [_of_thread(thread), _floating(thread)]
+        notes += [_of_thread(thread, image.processor), _beside(thread)]
     if image.own:
         notes.append(_note(OWN_NOTE, image.own, OWN_NAME))
     return b"".join(notes)
@@ -142,7 +153,8 @@ def write_core(image: CoreImage) -> Iterator[bytes]:
     notes = _notes(image)
     start = _EHDR.size + count * _PHDR.size
     identity = b"\x7fELF" + bytes((2, 1, 1)) + bytes(9)
-    yield _EHDR.pack(identity, _ET_CORE, _EM_X86_64, 1, 0, _EHDR.size, 0, 0, _EHDR.size, _PHDR.size, count, 0, 0, 0)
+    machine = image.processor.machine
+    yield _EHDR.pack(identity, _ET_CORE, machine, 1, 0, _EHDR.size, 0, 0, _EHDR.size, _PHDR.size, count, 0, 0, 0)
     yield _PHDR.pack(_PT_NOTE, 0, start, 0, 0, len(notes), 0, 4)
     offset = first = -(-(start + len(notes)) // PAGE) * PAGE
     for one in segments:

@@ -12,6 +12,7 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+_WORD = struct.Struct("<Q")
 _X86_NUMBERED = tuple(f"r{number}" for number in range(8, 16))
 _ARM_NUMBERED = tuple(f"x{number}" for number in range(29))
 
@@ -45,6 +46,8 @@ class Processor:
     """What a function gives back as it found it, the stack pointer aside."""
     control_block: tuple[int, int]
     """From the thread pointer to where glibc's ``struct pthread`` keeps the stack's bounds, at least and at most."""
+    starter: tuple[int, int]
+    """The same to where it keeps the function that the thread began with (``start_routine``)."""
     call_number: str
     """The register in which the kernel keeps the number of a system call."""
     call_result: str
@@ -60,20 +63,49 @@ class Processor:
     say it."""
     link_mask: int | None = None
     """What of a saved return address is the address, where processors may sign it; None: all."""
+    more: tuple[tuple[int, str], ...] = ()
+    """What a thread has beside them: the type of the kernel's note, and a name for its first 8 bytes (or fewer)."""
+    call: str = ""
+    """Of a stopped thread: the system call that it is in; all ones where it is in none."""
+    arguments: tuple[str, ...] = ()
+    """The registers of a system call's arguments."""
+    to_mask: int = 0
+    """In a signal's frame: bytes from the saved stack pointer to the signals that were blocked (``uc_sigmask``)."""
+    floating_size: int = 0
+    """Bytes of NT_FPREGSET."""
+    calls: Mapping[str, int] = field(default_factory=dict)
+    """The numbers of the system calls that necropsy asks for, or looks for in a thread."""
+    audit: int = 0
+    """``AUDIT_ARCH_...``, by which a seccomp filter knows it."""
     size: int = field(init=False)
     """Bytes of the registers in NT_PRSTATUS."""
+    live: tuple[str, ...] = field(init=False)
+    """What is read of a stopped thread: ``status`` and then ``more``, eight bytes each."""
+    live_size: int = field(init=False)
 
     def __post_init__(self) -> None:
-        """Derive ``size``."""
+        """Derive the sizes, and ``live``."""
         object.__setattr__(self, "size", 8 * len(self.status))
+        object.__setattr__(self, "live", (*self.status, *(name for _, name in self.more)))
+        object.__setattr__(self, "live_size", 8 * len(self.live))
 
     def parse(self, raw: bytes) -> dict[str, int]:
-        """The registers of NT_PRSTATUS by name. Raises struct.error for too few bytes."""
-        return dict(zip(self.status, struct.unpack_from(f"<{len(self.status)}Q", raw), strict=True))
+        """The registers of NT_PRSTATUS by name, or those of ``live``. Raises struct.error for too few bytes."""
+        names = self.live if len(raw) >= self.live_size else self.status
+        return dict(zip(names, struct.unpack_from(f"<{len(names)}Q", raw), strict=True))
 
     def pack(self, values: Mapping[str, int]) -> bytes:
-        """The reverse of ``parse``."""
+        """The registers of NT_PRSTATUS as bytes."""
         return struct.pack(f"<{len(self.status)}Q", *(values[name] for name in self.status))
+
+    def word(self, raw: bytes, name: str) -> int:
+        """One register of those in ``raw``, as ``live`` has them. Raises struct.error for too few bytes."""
+        return int(_WORD.unpack_from(raw, 8 * self.live.index(name))[0])
+
+    def in_call(self, raw: bytes) -> int | None:
+        """The number of the system call that a thread with the registers ``raw`` is in; None where it is in none."""
+        number = self.word(raw, self.call) & 0xFFFFFFFF
+        return None if number >> 31 else number
 
 
 X86_64 = Processor(
@@ -98,12 +130,32 @@ X86_64 = Processor(
     frame_column=6,
     kept_by_calls=(3, 6, 12, 13, 14, 15),
     control_block=(0x200, 0xC00),
+    starter=(0x600, 0x700),  # 0x640 in glibc 2.34 to 2.41
     call_number="orig_rax",
     call_result="rax",
     clones=frozenset({56, 435}),
     system_call=bytes.fromhex("0f05"),
     returns_from_signal=bytes.fromhex("48c7c00f0000000f05"),  # mov rax, 15; syscall
     to_signal_stack=16,
+    call="orig_rax",
+    arguments=("rdi", "rsi", "rdx", "r10", "r8", "r9"),
+    to_mask=17 * 8,
+    floating_size=512,
+    calls={
+        "write": 1,
+        "writev": 20,
+        "exit": 60,
+        "kill": 62,
+        "ptrace": 101,
+        "rt_sigqueueinfo": 129,
+        "futex": 202,
+        "exit_group": 231,
+        "tgkill": 234,
+        "perf_event_open": 298,
+        "sched_setattr": 314,
+        "seccomp": 317,
+    },
+    audit=0xC000003E,
 )
 AARCH64 = Processor(
     name="aarch64",
@@ -121,6 +173,7 @@ AARCH64 = Processor(
     frame_column=29,
     kept_by_calls=(*range(19, 30),),
     control_block=(-0xC00, -0x40),
+    starter=(-0x380, -0x2C0),  # -0x308 in glibc 2.36
     call_number="x8",
     call_result="x0",
     clones=frozenset({220, 435}),
@@ -130,6 +183,29 @@ AARCH64 = Processor(
     # Behind 128 bytes of siginfo, 176 of ucontext (its signal mask is padded to 1,024 bits), and the fault's address.
     to_interrupted=128 + 176 + 8,
     link_mask=(1 << 48) - 1,
+    more=((0x401, "tpidr_el0"), (0x404, "syscallno")),
+    call="syscallno",
+    arguments=("x0", "x1", "x2", "x3", "x4", "x5"),
+    # Behind the flags, the link and the stack of ucontext; the stack pointer is behind 31 registers of mcontext.
+    to_mask=40 - (176 + 8 + 31 * 8),
+    floating_size=528,
+    calls={
+        "write": 64,
+        "writev": 66,
+        "exit": 93,
+        "exit_group": 94,
+        "futex": 98,
+        "ptrace": 117,
+        "kill": 129,
+        "tgkill": 131,
+        "rt_sigqueueinfo": 138,
+        "perf_event_open": 241,
+        "sched_setattr": 274,
+        "seccomp": 277,
+    },
+    audit=0xC00000B7,
 )
 BY_MACHINE = {one.machine: one for one in (X86_64, AARCH64)}
 """By ``e_machine``."""
+BY_NAME = {one.name: one for one in (X86_64, AARCH64)}
+"""As ``uname -m`` calls them."""

@@ -38,7 +38,8 @@ MOST_OF_OTHERS = 64 << 20
 MOST_PAGES = 1024
 """Pages that evidence was read from."""
 _RED_ZONE = 128
-_CONTROL_BLOCK = 0x1000
+_BEHIND_POINTER = 0x400
+"""What is kept behind the thread pointer where the control block lies before it."""
 _PIECE = 1 << 20
 _PACKED_AT_ONCE = 64 << 10
 _MAPPINGS_AT_ONCE = 1024
@@ -86,6 +87,7 @@ def write(death: CrashContext, target: Target, files: MappedFiles, kept: Kept) -
         auxv=auxv,
         siginfo=kept.siginfo,
         own=_own(death, target, kept),
+        processor=target.memory.processor,
     )
     with gzip.GzipFile(fileobj=death.core, mode="wb", compresslevel=1, mtime=0, filename="") as packed:
         # Of hundreds of libraries a few hundred bytes each: they are packed together.
@@ -112,7 +114,9 @@ def _thread(tid: int, now: Registers, signal: int, hidden: Hidden) -> CoreThread
         floating = hidden.within(registers.read_floating(tid))
     except OSError:
         floating = b""
-    return CoreThread(tid=tid, registers=registers.pack(now), signal=signal, floating=floating)
+    cpu = now.processor
+    pointer = None if cpu.thread_pointer in cpu.status else now.thread_pointer
+    return CoreThread(tid, registers.pack(now), signal, floating, pointer)
 
 
 def _path(one: MapEntry) -> str:
@@ -198,7 +202,8 @@ def _stacks(target: Target, kept: Kept) -> Iterator[tuple[int, int]]:
     left = MOST_OF_OTHERS
     for index, (tid, now) in enumerate(kept.registers.items()):
         # A thread's control block, by which debuggers know it, lies above its stack or, the first one's, elsewhere.
-        yield now["fs_base"] & ~(PAGE - 1), _CONTROL_BLOCK
+        first, last = now.processor.control_block
+        yield now.thread_pointer + min(first, 0), max(last, _BEHIND_POINTER) - min(first, 0)
         stack = kept.stacks.get(tid)
         one = target.maps.writable_from(now.sp)  # a full stack's pointer lies in the guard below it
         if one is None:

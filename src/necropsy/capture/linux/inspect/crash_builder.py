@@ -28,7 +28,7 @@ from necropsy.capture.linux.inspect.siginfo import SigInfo
 from necropsy.capture.linux.inspect.target import StoppedProcess, Target
 from necropsy.capture.linux.inspect.threads import Crashed, ThreadReader
 from necropsy.capture.linux.supervise import minimal_crash
-from necropsy.capture.linux.supervise.crash_context import CrashContext
+from necropsy.capture.linux.supervise.crash_context import CrashContext, FirstChance
 from necropsy.capture.linux.unwind.unwinder import Unwinder
 from necropsy.capture.process import fault_instruction, python_stacks
 from necropsy.capture.process.guarded import Gaps
@@ -128,7 +128,7 @@ class _Reader:
         now = self.gaps.part("registers", lambda: self.target.registers(death.tid))
         if first is None:
             return info, now, False
-        before, then = siginfo.decode(first.siginfo), registers.parse(first.registers)
+        before, then = siginfo.decode(first.siginfo), self._then(first, now)
         if first.is_why:
             self.tid = first.tid
             return before, then, True
@@ -142,6 +142,12 @@ class _Reader:
             self.tid = first.tid
             return before, then, True
         return info, now, False
+
+    def _then(self, first: FirstChance, now: Registers | None) -> Registers:
+        """The registers at the first chance; those that the kernel keeps beside NT_PRSTATUS may be in it or not."""
+        then = registers.parse(first.registers, self.memory.processor)
+        missing = {} if now is None or first.tid != self.death.tid else now.values
+        return Registers({**missing, **then.values}, then.processor)
 
     def _handling(self, now: Registers, then: Registers) -> bool:
         """Whether the handler that was started at ``then`` is still running: rsp and rip side by side (ucontext)."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from types import TracebackType
 
+from necropsy.capture.linux.inspect.resident_pages import PAGE
+from necropsy.capture.linux.supervise.ptrace import HERE
 from necropsy.capture.process.memory import Memory, pieces
 
 _LAST = (1 << 63) - 1
@@ -16,6 +18,7 @@ class ProcessMemory(Memory):
 
     def __init__(self, pid: int, opened: int | None = None) -> None:
         """Open the memory of ``pid``, or take over ``opened``. Raises OSError where the process cannot be read."""
+        self.processor, self.page = HERE, PAGE
         self._fd = opened if opened is not None else os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
 
     def __enter__(self) -> ProcessMemory:  # noqa: PYI034 - typing.Self is younger than Python 3.10

@@ -20,10 +20,8 @@ from necropsy.model import Frame, SetBy, Stack, StackFunction, StackUse
 
 PAGE = resident_pages.PAGE
 _DEFAULT = 2 << 20
-"""ARCH_STACK_DEFAULT_SIZE of glibc on x86-64: the size of a thread's stack where the limit is unlimited."""
+"""ARCH_STACK_DEFAULT_SIZE of glibc on x86-64 and AArch64: the size of a thread's stack where the limit is unlimited."""
 _HUGE = 2 << 20
-_STARTER = (0x600, 0x700)
-"""``start_routine`` lies at 0x640 of ``struct pthread`` in glibc 2.34 to 2.41; it is recognised, not assumed."""
 
 
 @dataclass
@@ -216,7 +214,7 @@ class StackReader:
 
     def _starter(self, memory: Memory, base: int) -> str:
         """The name of the file whose function the thread began with, as its control block says; else empty."""
-        first, last = _STARTER
+        first, last = memory.processor.starter
         data = memory.some(base + first, last - first)
         for (word,) in struct.iter_unpack("<Q", data[: len(data) & ~7]):
             one = self.maps().at(word)

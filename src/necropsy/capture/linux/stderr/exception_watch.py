@@ -33,6 +33,7 @@ from necropsy.capture.linux.supervise.event_loop import WAKES
 from necropsy.capture.linux.supervise.finalization import Finalizations
 from necropsy.capture.linux.supervise.traced_processes import Traced
 from necropsy.capture.run_options import Said
+from necropsy.formats.processors import BY_NAME
 
 if TYPE_CHECKING:  # loaded when it rings for the first time
     from necropsy.capture.linux.inspect.interpreter import InterpreterState
@@ -46,7 +47,6 @@ _LONGEST_WAIT_S = 60.0
 _IN_MODIFY, _IN_OPEN, _IN_IGNORED, _IN_ONESHOT = 0x2, 0x20, 0x8000, 0x80000000
 _F_SETSIG, _F_SETOWN_EX, _F_OWNER_TID = 10, 15, 0
 _EVENT = struct.Struct("<iIII")
-_SCHED_SETATTR = {"x86_64": 314, "aarch64": 274}
 _SLICE_NS = 100_000
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -231,11 +231,11 @@ def _watch_stderr(handle: int) -> None:
 
 def _be_quick() -> None:
     """Ask for short turns at the processor, which come sooner: Linux 6.12 and later (sched_setattr(2))."""
-    call = _SCHED_SETATTR.get(os.uname().machine)
-    if call is not None:
+    processor = BY_NAME.get(os.uname().machine)
+    if processor is not None:
         nice = os.getpriority(os.PRIO_PROCESS, 0)
         wanted = struct.pack("<IIQiIQQQ", 48, 0, 0, nice, 0, _SLICE_NS, 0, 0)
-        _LIBC.syscall(ctypes.c_long(call), ctypes.c_long(0), wanted, ctypes.c_long(0))
+        _LIBC.syscall(ctypes.c_long(processor.calls["sched_setattr"]), ctypes.c_long(0), wanted, ctypes.c_long(0))
 
 
 def _program_of(process: Traced) -> bytes | None:

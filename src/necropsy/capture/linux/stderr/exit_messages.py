@@ -13,6 +13,7 @@ from pathlib import Path
 from necropsy.capture.linux.inspect import memory_map, resident_pages
 from necropsy.capture.linux.inspect.process_memory import ProcessMemory
 from necropsy.capture.linux.supervise import ptrace
+from necropsy.capture.linux.supervise.ptrace import HERE
 from necropsy.capture.linux.unwind import exit_callers
 from necropsy.capture.process import exit_message_memory
 from necropsy.capture.run_options import Said
@@ -21,9 +22,6 @@ ALONE_S, BESIDE_OTHERS_S = 0.3, 0.04
 """How long may be searched: where no other process waits for it, and where others do."""
 _MOST_LOAD = 8.0
 _LARGEST = 256 << 20
-_ORIG_RAX, _FS_BASE = 15 * 8, 21 * 8
-_EXIT_GROUP = 231
-"""``__NR_exit_group`` of x86-64."""
 
 
 def left_in(pid: int, tid: int, code: int, *, alone: bool) -> Said | None:
@@ -67,20 +65,16 @@ def _has_written(pid: int) -> bool:
 
 
 def _thread_pointer(tid: int) -> int:
-    return _register(tid, _FS_BASE) or 0
+    registers = ptrace.getregset(tid)
+    return HERE.word(registers, HERE.thread_pointer) if len(registers) == ptrace.REGISTERS_SIZE else 0
 
 
 def _is_by_first_thread(pid: int, tid: int) -> bool:
     """Its first thread ended it; also true where that is not known."""
-    call = _register(tid, _ORIG_RAX)
-    return call is None or (call == _EXIT_GROUP) == (tid == pid)
-
-
-def _register(tid: int, offset: int) -> int | None:
     registers = ptrace.getregset(tid)
     if len(registers) != ptrace.REGISTERS_SIZE:
-        return None
-    return int(struct.unpack_from("<Q", registers, offset)[0])
+        return True
+    return (HERE.in_call(registers) == HERE.calls["exit_group"]) == (tid == pid)
 
 
 def _touched(pid: int, found: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:

@@ -17,6 +17,7 @@ import struct
 from dataclasses import dataclass
 
 from necropsy.capture.linux.supervise.traced_processes import status_of
+from necropsy.formats.processors import BY_NAME, Processor
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _LIBC.syscall.restype = ctypes.c_long
@@ -42,8 +43,6 @@ _CAP_SYS_ADMIN = 21
 _LOAD, _EQUAL, _RETURN = 0x20, 0x15, 0x06
 _INSTRUCTION = struct.Struct("<HBBI")
 
-# machine: AUDIT_ARCH, seccomp(2), write(2), writev(2)
-_MACHINES = {"x86_64": (0xC000003E, 317, 1, 20), "aarch64": (0xC00000B7, 277, 64, 66)}
 _HEADER = struct.Struct("<QIIiIQ6Q")
 
 
@@ -62,17 +61,17 @@ class Write:
     is_vector: bool
 
 
-def _filter(arch: int, write: int, writev: int) -> bytes:
+def _filter(processor: Processor) -> bytes:
     def one(code: int, value: int, yes: int = 0, no: int = 0) -> bytes:
         return _INSTRUCTION.pack(code, yes, no, value)
 
     return b"".join(
         (
             one(_LOAD, 4),  # seccomp_data.arch
-            one(_EQUAL, arch, 0, 5),
+            one(_EQUAL, processor.audit, 0, 5),
             one(_LOAD, 0),  # seccomp_data.nr
-            one(_EQUAL, write, 1, 0),
-            one(_EQUAL, writev, 0, 2),
+            one(_EQUAL, processor.calls["write"], 1, 0),
+            one(_EQUAL, processor.calls["writev"], 0, 2),
             one(_LOAD, 16),  # the low half of args[0]; the kernel looks at no more of a file descriptor
             one(_EQUAL, 2, 1, 0),
             one(_RETURN, _RET_ALLOW),
@@ -93,13 +92,13 @@ def install(no_new_privs: bool) -> int:
 
     Raises OSError where refused, on too old a kernel, or with another listener installed (EBUSY).
     """
-    machine = _MACHINES.get(platform.machine())
-    if machine is None:
+    processor = BY_NAME.get(platform.machine())
+    if processor is None:
         raise OSError(95, f"no filter for {platform.machine()}")
-    arch, call, write, writev = machine
+    call = processor.calls["seccomp"]
     if no_new_privs and _LIBC.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "no_new_privs")
-    code = _filter(arch, write, writev)
+    code = _filter(processor)
     program = _Program(len(code) // _INSTRUCTION.size, code)
     for flags in (_FLAGS | _WAIT_KILLABLE, _FLAGS):
         listener = _LIBC.syscall(

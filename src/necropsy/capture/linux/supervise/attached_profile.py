@@ -117,7 +117,7 @@ class AttachedProfile:
         process.command, process.executable = command_of(pid), executable_of(pid)
         process.begun = _begun(pid)
         with held(pid) as (stopped, running):
-            self._bases |= {tid: registers.read(tid)["fs_base"] for tid in stopped}
+            self._bases |= {tid: registers.read(tid).thread_pointer for tid in stopped}
             self._note_running(process, running)
             self._stack_at[pid] = _place_of_stack(pid)
             process.executed = parent is None or self._stack_at[pid] != self._stack_at.get(parent)
@@ -143,13 +143,13 @@ class AttachedProfile:
         """A thread that was not there before."""
         self._bases[tid] = 0
         with self._refusal_as_gap(process), held(process.pid, only=tid) as (stopped, _):
-            self._bases |= {one: registers.read(one)["fs_base"] for one in stopped}
+            self._bases |= {one: registers.read(one).thread_pointer for one in stopped}
 
     def _executed(self, process: Traced) -> None:
         """It runs another program by now."""
         process.become_another()
         with self._refusal_as_gap(process), held(process.pid) as (stopped, _):
-            self._bases |= {tid: registers.read(tid)["fs_base"] for tid in stopped}
+            self._bases |= {tid: registers.read(tid).thread_pointer for tid in stopped}
             self._stack_at[process.pid] = _place_of_stack(process.pid)
 
     def _over(self, process: Traced) -> None:

@@ -15,7 +15,7 @@ from necropsy.capture.linux.supervise.traced_processes import state_of
 STOPS_S = 0.03
 """So long the thread may take to stand: it waits for its turn at the processor, and does nothing meanwhile."""
 _PAUSE_S = 0.00005
-_FUTEX = {"x86_64": b"202", "aarch64": b"98"}.get(os.uname().machine)
+_FUTEX = b"%d" % ptrace.HERE.calls["futex"]
 
 
 @contextlib.contextmanager

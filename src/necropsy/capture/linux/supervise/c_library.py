@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+import platform
 from pathlib import Path
 
 _PATH = Path(__file__).parents[1] / "_supervisor-x86_64.so"
@@ -15,7 +16,7 @@ CHOICE = "NECROPSY_LOOP"
 @functools.cache
 def load() -> ctypes.CDLL | None:
     """The library; None where it is missing, made for another machine, or not wanted. Calls release the GIL."""
-    if os.environ.get(CHOICE) == "python":
+    if os.environ.get(CHOICE) == "python" or platform.machine() != "x86_64":
         return None
     try:
         return ctypes.CDLL(str(_PATH))
@@ -29,6 +30,8 @@ def why_missing() -> str | None:
         return None
     if os.environ.get(CHOICE) == "python":
         return f"{CHOICE}=python selects the Python loop"
+    if platform.machine() != "x86_64":
+        return f"the C loop is for x86-64, and this is {platform.machine()}"
     if not _PATH.exists():
         return "the C loop was not built when necropsy was installed: there was no C compiler"
     return "the C loop cannot be loaded here"

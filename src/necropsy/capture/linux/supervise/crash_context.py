@@ -17,7 +17,7 @@ class FirstChance:
     siginfo: bytes
     """128 bytes of ``siginfo_t``."""
     registers: bytes
-    """216 bytes of ``struct user_regs_struct`` (x86-64)."""
+    """As ``ptrace.getregset`` gives them, or those of NT_PRSTATUS."""
     at: float = 0.0
     """Seconds of the monotonic clock."""
     is_why: bool = False

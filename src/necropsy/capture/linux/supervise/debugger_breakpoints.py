@@ -57,7 +57,7 @@ class DebuggerBreakpoints:
         now = registers.read(tid)
         mapped = memory_map.read(pid)
         with ProcessMemory(pid) as memory:
-            stack = memory.some(now.values["rsp"], _CALLERS_REACH)
+            stack = memory.some(now.sp, _CALLERS_REACH)
             places = struct.unpack(f"<{len(stack) // 8}Q", stack[: len(stack) // 8 * 8])
             modules: dict[_Module, None] = {}
             for place in (now.pc, *places):

@@ -8,7 +8,9 @@ import struct
 from pathlib import Path
 
 from necropsy.capture.linux.supervise import ptrace
+from necropsy.capture.linux.supervise.ptrace import HERE
 from necropsy.capture.linux.supervise.traced_processes import Traced, has_signal, status_of
+from necropsy.formats.processors import X86_64
 
 CORE = frozenset(
     {
@@ -27,12 +29,6 @@ CORE = frozenset(
 """Their default action is to dump core (signal(7)): the process is read before it dies of one."""
 HARMLESS = frozenset({signal.SIGCHLD, signal.SIGURG, signal.SIGWINCH, signal.SIGCONT})
 STOPS = frozenset({signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU})
-
-_REGISTER = struct.Struct("<Q")
-_RAX, _ORIG_RAX, _RIP = 10 * 8, 15 * 8, 16 * 8
-_SYSCALL = b"\x0f\x05"
-_EXIT = 60
-"""``__NR_exit`` of x86-64: one thread ends, not the process."""
 
 
 def is_default(pid: int, signo: int) -> bool:
@@ -62,27 +58,31 @@ def is_unkillable(pid: int, info: bytes | None) -> bool:
 
 
 def ends_alone(tid: int) -> bool:
-    """A thread at its EVENT_EXIT called exit(2) for itself; else the whole process ends. x86-64."""
+    """A thread at its EVENT_EXIT called exit(2) for itself; else the whole process ends."""
     registers = ptrace.getregset(tid)
-    return len(registers) != ptrace.REGISTERS_SIZE or _REGISTER.unpack_from(registers, _ORIG_RAX)[0] == _EXIT
+    return len(registers) != ptrace.REGISTERS_SIZE or HERE.in_call(registers) == HERE.calls["exit"]
 
 
 def was_refused(pid: int, tid: int) -> bool:
     """A thread at its EVENT_EXIT is right behind a system call that was not made: a seccomp filter ended it there.
 
-    The kernel restores the call's number before it ends the process by SIGSYS (``syscall_rollback`` in
-    kernel/seccomp.c), but not where it ends the thread alone (``SECCOMP_RET_KILL_THREAD``).
+    On x86-64 the kernel restores the call's number before it ends the process by SIGSYS (``syscall_rollback`` in
+    kernel/seccomp.c), but not where it ends the thread alone (``SECCOMP_RET_KILL_THREAD``). On AArch64 the thread is
+    still in the call, as it is in no other that ends it by a signal.
     """
     try:
         registers = ptrace.getregset(tid)
         if len(registers) != ptrace.REGISTERS_SIZE:
             return False
-        number, result, counter = (_REGISTER.unpack_from(registers, at)[0] for at in (_ORIG_RAX, _RAX, _RIP))
+        number, counter = HERE.in_call(registers), HERE.word(registers, HERE.counter)
+        if number is None or (HERE is X86_64 and number != HERE.word(registers, HERE.call_result)):
+            return False
         handle = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return False  # it is gone
     try:
-        return number == result and os.pread(handle, 2, counter - 2) == _SYSCALL
+        size = len(HERE.system_call)
+        return os.pread(handle, size, counter - size) == HERE.system_call
     except (OSError, OverflowError):
         return False
     finally:

@@ -18,6 +18,7 @@ from dataclasses import replace
 from necropsy.capture.linux.inspect import jvm_error_file
 from necropsy.capture.linux.supervise import ptrace
 from necropsy.capture.linux.supervise.crash_context import FirstChance
+from necropsy.capture.linux.supervise.ptrace import HERE
 from necropsy.capture.linux.supervise.traced_processes import status_of
 
 KEPT = 16
@@ -27,11 +28,6 @@ _STUCK_S = 1.0
 _REACH = 256 * 1024
 """How far above the stack pointer of a handler's callee its signal frame is looked for, in bytes."""
 _WORD = struct.Struct("<Q")
-_ORIG_RAX, _RIP, _RSP = 15 * 8, 16 * 8, 19 * 8
-_MASK = 17 * 8
-"""From the stack pointer in a signal frame to the mask of blocked signals (``uc_sigmask``), in bytes."""
-_EXIT_GROUP = 231
-"""``__NR_exit_group`` of x86-64."""
 
 Chances = Mapping[int, tuple[FirstChance, ...]]
 """By thread, the last one first."""
@@ -43,8 +39,8 @@ def remembered(before: tuple[FirstChance, ...], new: FirstChance) -> tuple[First
     After a fault at the stack pointer of an earlier one, the interrupted code runs again: that handler has returned. Of
     too many, those are dropped whose handlers have returned, and then the last one: the first of them count.
     """
-    pointer = _at(new, _RSP)
-    kept = tuple(one for one in before if _at(one, _RSP) != pointer)
+    pointer = _at(new, HERE.pointer)
+    kept = tuple(one for one in before if _at(one, HERE.pointer) != pointer)
     if len(kept) >= KEPT:
         try:
             with contextlib.closing(_Memory(new.tid)) as memory:
@@ -71,7 +67,7 @@ def left_by(pid: int, tid: int, chances: Chances) -> FirstChance | None:
         registers = ptrace.getregset(tid)
     except OSError:
         return None
-    if len(registers) != ptrace.REGISTERS_SIZE or _WORD.unpack_from(registers, _ORIG_RAX)[0] != _EXIT_GROUP:
+    if len(registers) != ptrace.REGISTERS_SIZE or HERE.in_call(registers) != HERE.calls["exit_group"]:
         return None
     found = _first(pid, tid, chances[tid], proved=True) or _told(pid, chances[tid])
     return None if found is None else replace(found, is_why=True)
@@ -80,7 +76,7 @@ def left_by(pid: int, tid: int, chances: Chances) -> FirstChance | None:
 def _told(pid: int, kept: tuple[FirstChance, ...]) -> FirstChance | None:
     """The fault that a Java virtual machine names in its error file."""
     place = jvm_error_file.fault_of(pid)
-    return next((one for one in kept if place is not None and _at(one, _RIP) == place), None)
+    return next((one for one in kept if place is not None and _at(one, HERE.counter) == place), None)
 
 
 def stuck(pid: int, chances: Chances, stopped: Collection[int]) -> FirstChance | None:
@@ -119,10 +115,8 @@ class _Memory:
             return b""
 
 
-def _at(chance: FirstChance, offset: int) -> int:
-    if len(chance.registers) != ptrace.REGISTERS_SIZE:
-        return 0
-    return int(_WORD.unpack_from(chance.registers, offset)[0])
+def _at(chance: FirstChance, name: str) -> int:
+    return HERE.word(chance.registers, name) if len(chance.registers) == ptrace.REGISTERS_SIZE else 0
 
 
 def _unfinished(
@@ -133,12 +127,12 @@ def _unfinished(
     for one in kept:
         if len(one.registers) != ptrace.REGISTERS_SIZE:
             continue
-        place = stack.find(one.registers[_RSP : _RSP + 8] + one.registers[_RIP : _RIP + 8])
+        place = stack.find(_WORD.pack(_at(one, HERE.pointer)) + _WORD.pack(_at(one, HERE.counter)))
         if place < 0:
             continue
-        mask = stack[place + _MASK : place + _MASK + 8]
+        mask = stack[max(place + HERE.to_mask, 0) :][:8]
         yield one, (pointer, _WORD.unpack(mask)[0] if len(mask) == _WORD.size else 0)
-        pointer = _at(one, _RSP)
+        pointer = _at(one, HERE.pointer)
         stack = memory.above(pointer)
 
 
@@ -147,10 +141,9 @@ def _first(pid: int, tid: int, kept: tuple[FirstChance, ...], *, proved: bool) -
         registers = ptrace.getregset(tid)
         if len(registers) != ptrace.REGISTERS_SIZE:
             return None
-        (pointer,) = _WORD.unpack_from(registers, _RSP)
-        same = slice(_RIP, _RIP + 8)
+        pointer, counter = HERE.word(registers, HERE.pointer), HERE.word(registers, HERE.counter)
         # The instruction was repeated. It says nothing of a signal that was sent: raise() sends each at one place.
-        if not proved and kept and _is_fault(kept[0]) and registers[same] == kept[0].registers[same]:
+        if not proved and kept and _is_fault(kept[0]) and counter == _at(kept[0], HERE.counter):
             return kept[0]
         with contextlib.closing(_Memory(pid)) as memory:
             live = list(_unfinished(memory, pointer, kept))
@@ -159,7 +152,7 @@ def _first(pid: int, tid: int, kept: tuple[FirstChance, ...], *, proved: bool) -
     found: FirstChance | None = None
     blocked = int(status_of(tid).get("SigBlk", "0"), 16) if live else 0
     for one, (inside, mask) in live:
-        if blocked >> (number_of(one) - 1) & 1 or not _on_one_stack(pid, inside, _at(one, _RSP)):
+        if blocked >> (number_of(one) - 1) & 1 or not _on_one_stack(pid, inside, _at(one, HERE.pointer)):
             found, blocked = one, mask
         elif not proved and (found is None or not _is_fault(found)):
             found = one

@@ -1,4 +1,4 @@
-"""Stops a thread before it executes an address, without a change to its memory. x86-64, Linux 5.19 and later.
+"""Stops a thread before it executes an address, without a change to its memory. Linux 5.19 and later.
 
 The processor watches the address (perf_event_open(2), ``PERF_TYPE_BREAKPOINT``). The kernel sends SIGTRAP, and the
 tracer continues the thread without it. The breakpoint belongs to a descriptor of the tracer: it disappears with the
@@ -21,9 +21,9 @@ from necropsy.capture.linux.supervise.traced_processes import has_signal, status
 
 _OURS = int.from_bytes(b"necropsy", "little")
 """What the kernel repeats in the siginfo; also in ``csrc/signals.c``."""
-_PERF_EVENT_OPEN = 298
-"""Of x86-64."""
-_TYPE_BREAKPOINT, _EXECUTED, _LENGTH = 5, 4, 8
+_TYPE_BREAKPOINT, _EXECUTED = 5, 4
+_LENGTHS = {"x86_64": 8, "aarch64": 4}
+"""What the kernel asks for where code is watched (``arch_build_bp_info`` of both): ``sizeof(long)``, an instruction."""
 _SIZE = 128
 """``PERF_ATTR_SIZE_VER7``."""
 _FLAGS = 1 << 5 | 1 << 6 | 1 << 36 | 1 << 37
@@ -43,7 +43,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 def is_supported() -> bool:
     """The processor and the kernel have such breakpoints; permission is another matter."""
     release = re.match(r"(\d+)\.(\d+)", os.uname().release)
-    return platform.machine() == "x86_64" and release is not None and (int(release[1]), int(release[2])) >= _OLDEST
+    return platform.machine() in _LENGTHS and release is not None and (int(release[1]), int(release[2])) >= _OLDEST
 
 
 def opened(tid: int, address: int, *, with_new_threads: bool = False) -> int:
@@ -59,10 +59,10 @@ def opened(tid: int, address: int, *, with_new_threads: bool = False) -> int:
     attributes = bytearray(_SIZE)
     struct.pack_into("<II8xQ", attributes, 0, _TYPE_BREAKPOINT, _SIZE, 1)
     flags = _FLAGS | (_INHERITED if with_new_threads else 0)
-    struct.pack_into("<Q4xIQQ", attributes, 40, flags, _EXECUTED, address, _LENGTH)
+    struct.pack_into("<Q4xIQQ", attributes, 40, flags, _EXECUTED, address, _LENGTHS[platform.machine()])
     struct.pack_into("<Q", attributes, 120, _OURS)
     structure = (ctypes.c_char * _SIZE).from_buffer(attributes)
-    handle = int(_LIBC.syscall(_PERF_EVENT_OPEN, structure, tid, -1, -1, _CLOSE_ON_EXEC))
+    handle = int(_LIBC.syscall(ptrace.HERE.calls["perf_event_open"], structure, tid, -1, -1, _CLOSE_ON_EXEC))
     if handle < 0:
         raise OSError(ctypes.get_errno(), "perf_event_open")
     return handle

@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 
 from necropsy.capture.linux.supervise import ptrace
 from necropsy.capture.linux.supervise.traced_processes import has_signal, status_of
+from necropsy.formats.processors import X86_64
 
 IGNORED_BY_DEFAULT = frozenset({signal.SIGCHLD, signal.SIGURG, signal.SIGWINCH, signal.SIGCONT})
 
@@ -50,7 +51,12 @@ class CallRegisters:
 
     @classmethod
     def of_interrupted(cls, tid: int) -> CallRegisters | None:
-        """Those of a stopped thread whose call, made by 64-bit code, returns EINTR and may be made again; else None."""
+        """Those of a stopped thread whose call, made by 64-bit code, returns EINTR and may be made again; else None.
+
+        On AArch64 the first argument is lost in such a call's result, so it is not made again.
+        """
+        if ptrace.HERE is not X86_64:
+            return None
         data = ptrace.getregset(tid)
         if data[_RAX : _RAX + 8] != _INTERRUPTED or len(data) != ptrace.REGISTERS_SIZE:
             return None

@@ -95,5 +95,5 @@ class LiveStacks:
         if not mark.low <= low < mark.high or mark.high - low < _DEEP * (mark.high - lowest):
             return None
         data = memory.some(low, min(mark.high - low, _MOST_COPIED))
-        python = self.python.frames(mark.tid, values["fs_base"], _PYTHON_S)
+        python = self.python.frames(mark.tid, values.thread_pointer, _PYTHON_S)
         return StackCopy(self.reader.pid, low, data, self.reader.maps(), registers=values, python=python)

@@ -13,6 +13,8 @@ import platform
 import re
 from dataclasses import dataclass
 
+from necropsy.formats.processors import BY_NAME, X86_64
+
 _CONT = 7
 _GETEVENTMSG = 0x4201
 _GETSIGINFO = 0x4202
@@ -21,12 +23,12 @@ _DETACH = 17
 _SEIZE = 0x4206
 _INTERRUPT = 0x4207
 _LISTEN = 0x4208
-_NT_PRSTATUS = 1
+_NT_PRSTATUS, _NT_PRFPREG = 1, 2
 _PEEKUSER = 3
 _POKEUSER = 6
-_NR_PTRACE = 101
-_TGKILL = 234
-"""System calls of x86-64."""
+
+HERE = BY_NAME.get(platform.machine(), X86_64)
+"""The processor of this machine."""
 
 OPTION_FORK = 1 << 1
 OPTION_VFORK = 1 << 2
@@ -49,8 +51,8 @@ WALL = 0x40000000
 """``__WALL`` for waitpid: threads as well as processes."""
 
 SIGINFO_SIZE = 128
-REGISTERS_SIZE = 216
-"""``sizeof(struct user_regs_struct)`` on x86-64."""
+REGISTERS_SIZE = HERE.live_size
+"""Bytes that ``getregset`` returns of a thread in 64-bit mode."""
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _LIBC.syscall.restype = ctypes.c_long
@@ -99,13 +101,16 @@ def interrupt(tid: int) -> None:
 
 def tgkill(pid: int, tid: int, signo: int) -> None:
     """Send a signal to one thread (tgkill(2))."""
-    if _LIBC.syscall(ctypes.c_long(_TGKILL), ctypes.c_long(pid), ctypes.c_long(tid), ctypes.c_long(signo)) == -1:
+    if (
+        _LIBC.syscall(ctypes.c_long(HERE.calls["tgkill"]), ctypes.c_long(pid), ctypes.c_long(tid), ctypes.c_long(signo))
+        == -1
+    ):
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
 
 
 def peekuser(tid: int, offset: int) -> int:
-    """The register at ``offset`` bytes in ``struct user`` (sys/user.h) of a stopped thread, unsigned."""
+    """The register at ``offset`` bytes in ``struct user`` (sys/user.h) of a stopped thread, unsigned. x86-64."""
     word = ctypes.c_ulong()
     _user(_PEEKUSER, tid, offset, ctypes.addressof(word))
     return int(word.value)
@@ -118,7 +123,7 @@ def pokeuser(tid: int, offset: int, value: int) -> None:
 
 def _user(request: int, tid: int, offset: int, data: int) -> None:
     # Not by the C library's ptrace(), which returns the word and takes no address for it.
-    words = (ctypes.c_ulong(one & (1 << 64) - 1) for one in (_NR_PTRACE, request, tid, offset, data))
+    words = (ctypes.c_ulong(one & (1 << 64) - 1) for one in (HERE.calls["ptrace"], request, tid, offset, data))
     if _LIBC.syscall(*words) == -1:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
@@ -137,10 +142,22 @@ def getsiginfo(tid: int) -> bytes:
 
 
 def getregset(tid: int) -> bytes:
-    """The general registers of a stopped thread: ``struct user_regs_struct``, 216 bytes on x86-64."""
+    """The registers of a stopped thread, as ``Processor.live`` names them; fewer bytes of one in 32-bit mode."""
+    status = _regset(tid, _NT_PRSTATUS)
+    if len(status) != HERE.size:
+        return status
+    return b"".join((status, *(_regset(tid, note)[:8].ljust(8, b"\0") for note, _ in HERE.more)))
+
+
+def getfpregs(tid: int) -> bytes:
+    """The floating-point and vector registers of a stopped thread, as NT_FPREGSET has them."""
+    return _regset(tid, _NT_PRFPREG)
+
+
+def _regset(tid: int, note: int) -> bytes:
     buffer = ctypes.create_string_buffer(1024)
     vector = _IoVec(ctypes.addressof(buffer), len(buffer))
-    _ptrace(_GETREGSET, tid, _NT_PRSTATUS, ctypes.addressof(vector))
+    _ptrace(_GETREGSET, tid, note, ctypes.addressof(vector))
     return buffer.raw[: int(vector.length)]
 
 

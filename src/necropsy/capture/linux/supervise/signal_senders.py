@@ -14,6 +14,7 @@ from pathlib import Path
 from necropsy.capture.linux.supervise import fatal_signals
 from necropsy.capture.linux.supervise.crash_context import Sent
 from necropsy.capture.linux.supervise.process_tree import ProcessTree
+from necropsy.capture.linux.supervise.ptrace import HERE
 from necropsy.capture.linux.supervise.shared_memory import Facts
 from necropsy.capture.linux.supervise.traced_processes import Traced, command_of, status_of
 
@@ -21,8 +22,6 @@ _CODE, _SENDER = 8, 16
 """Where ``si_code`` and ``si_pid`` stand in ``siginfo_t``."""
 SENT = frozenset({0, -1, -6})
 """SI_USER, SI_QUEUE, SI_TKILL."""
-_KILL, _TGKILL = 62, 234
-"""Numbers of x86-64."""
 _MOST_THREADS = 256
 
 
@@ -100,12 +99,10 @@ def _space(pid: int) -> str | None:
 
 
 def _kills_itself(pid: int) -> bool:
-    """A thread of the process that SIGKILL ends is in the very call that sends it to the process. x86-64.
+    """A thread of the process that SIGKILL ends is in the very call that sends it to the process.
 
     The kernel does not report who sent SIGKILL; but a process that sends it to itself does not return from the call.
     """
-    if os.uname().machine != "x86_64":
-        return False
     numbers = _numbers(pid)
     own = numbers[-1] if numbers else pid
     for tid in sorted(fatal_signals.task_ids(pid))[:_MOST_THREADS]:
@@ -118,6 +115,8 @@ def _kills_itself(pid: int) -> bool:
         number, first, second, third = (int(word, 0) for word in words[:4])
         if first not in {own, 0}:
             continue
-        if (number == _KILL and second == signal.SIGKILL) or (number == _TGKILL and third == signal.SIGKILL):
+        if (number == HERE.calls["kill"] and second == signal.SIGKILL) or (
+            number == HERE.calls["tgkill"] and third == signal.SIGKILL
+        ):
             return True
     return False

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from necropsy.capture.linux.supervise.ptrace import SIGINFO_SIZE
+from necropsy.formats.processors import BY_NAME
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _SET_SIZE = 128
@@ -26,8 +27,6 @@ class _TimeSpec(ctypes.Structure):
     _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
 
 
-_RT_SIGQUEUEINFO = {"x86_64": 129, "aarch64": 138}
-"""The number of the system call by ``uname -m``."""
 _SI_USER, _SI_TKILL = 0, -6
 
 
@@ -46,7 +45,8 @@ class TakenSignal(NamedTuple):
         The kernel lets no process repeat what kill(2) says of its caller: the forwarding process is named. Raises
         OSError where there is no such process, or it belongs to another user.
         """
-        call = _RT_SIGQUEUEINFO.get(os.uname().machine)
+        processor = BY_NAME.get(os.uname().machine)
+        call = None if processor is None else processor.calls["rt_sigqueueinfo"]
         if call is None or self.code >= _SI_USER or self.code == _SI_TKILL or self._queue(call, pid):
             os.kill(pid, self.signo)
 

@@ -239,7 +239,7 @@ class StackProfile:
 
     def _ends(self, process: Traced, profiled: _Profiled, tid: int) -> None:
         profiled.unknown.discard(tid)
-        mark = self._look_at_thread(process, profiled, tid, registers.read(tid)["fs_base"], time.monotonic())
+        mark = self._look_at_thread(process, profiled, tid, registers.read(tid).thread_pointer, time.monotonic())
         if mark is not None:
             self._is_exact(process, mark)
             mark.name = name_of(process.pid, tid) or mark.name
@@ -271,7 +271,7 @@ class StackProfile:
                 with contextlib.suppress(OSError, TooLargeError):
                     if mark is None or not mark.exact:
                         profiled.unknown.discard(tid)
-                        base = registers.read(tid)["fs_base"]
+                        base = registers.read(tid).thread_pointer
                         mark = self._look_at_thread(process, profiled, tid, base, time.monotonic())
                 if mark is not None:
                     with contextlib.suppress(OSError):

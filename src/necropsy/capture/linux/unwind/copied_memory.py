@@ -7,7 +7,9 @@ from functools import cache
 
 from necropsy.capture.linux.inspect import memory_map, modules
 from necropsy.capture.linux.inspect.process_memory import ProcessMemory
+from necropsy.capture.linux.inspect.resident_pages import PAGE
 from necropsy.capture.linux.inspect.stack_marks import StackCopy
+from necropsy.capture.linux.supervise.ptrace import HERE
 from necropsy.capture.process.memory import Memory
 
 
@@ -15,6 +17,7 @@ class CopiedMemory(Memory):
     """A stack's copy, and what is mapped from files."""
 
     def __init__(self, copy: StackCopy) -> None:
+        self.processor, self.page = HERE, PAGE
         self._copy = copy
         self._opened: dict[str, int] = {}
 

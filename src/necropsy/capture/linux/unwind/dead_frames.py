@@ -8,6 +8,9 @@ more than that: one frame that takes most of the stack is believed if a call fro
 break every chain at the same place in each level of a recursion leave parts that repeat; these are multiplied, and
 called partial, as they may have been left one after the other on the way back.
 
+On AArch64 a return address does not show where its caller's frame begins, so only frames of a thread that was copied in
+the middle of its calls are known there.
+
 Works on a copy, so that the thread is held no longer than copying takes. Code and tables come from the files.
 """
 
@@ -23,6 +26,7 @@ from dataclasses import dataclass
 
 from necropsy.capture.linux.inspect import modules
 from necropsy.capture.linux.inspect.stack_marks import StackCopy
+from necropsy.capture.linux.supervise.ptrace import HERE
 from necropsy.capture.linux.unwind.cfi_step import CfiStep
 from necropsy.capture.linux.unwind.copied_memory import CopiedMemory
 from necropsy.capture.linux.unwind.frame_scan import FrameScan
@@ -31,7 +35,6 @@ from necropsy.capture.linux.unwind.symbol_tables import SymbolTables
 from necropsy.capture.process.deep_stack import CodeLocation
 from necropsy.capture.process.native_stack import Cursor
 from necropsy.formats.eh_frame import CfiRow
-from necropsy.formats.processors import X86_64
 from necropsy.model import StackFunction
 
 _STARTS = 24
@@ -81,9 +84,13 @@ def functions(copy: StackCopy, live: StackCopy | None = None) -> tuple[StackFunc
         seen = _of(live, lambda search: search.seen(is_all=share >= _WHOLE))
         if seen is not None and share >= _WHOLE:
             return seen
-        recovered = _of(copy, _Search.table)
+        recovered = _recovered(copy)
         return recovered if seen is None or _bytes(recovered) > _bytes(seen) else seen
-    return _of(copy, _Search.table)
+    return _recovered(copy)
+
+
+def _recovered(copy: StackCopy) -> tuple[StackFunction, ...] | None:
+    return _of(copy, _Search.table) if HERE.link is None else None
 
 
 def _of(
@@ -260,14 +267,14 @@ class _Search:
 
     def _finish(self, tally: FrameTally, at: Cursor) -> None:
         """Count the last frame, whose return address was overwritten, with the size that its table says."""
-        sp, bp = at.registers.get("rsp", 0), at.registers.get("rbp", 0)
-        row = self._row(at.registers.get("rip", 0))
+        sp, bp, pc = (at.registers.get(name, 0) for name in (HERE.pointer, HERE.frame, HERE.counter))
+        row = self._row(pc)
         end = 0
-        if row is not None and row.cfa_register == X86_64.stack_column:
+        if row is not None and row.cfa_register == HERE.stack_column:
             end = sp + row.cfa_offset
-        elif row is not None and row.cfa_register == X86_64.frame_column and sp <= bp < self._high:
+        elif row is not None and row.cfa_register == HERE.frame_column and sp <= bp < self._high:
             end = bp + row.cfa_offset
-        elif row is not None and row.cfa_register == X86_64.frame_column:
+        elif row is not None and row.cfa_register == HERE.frame_column:
             # Its frame grows as it runs (alloca); all the space up to what was called later is its own.
             following = next(self._return_slots(sp), self._high)
             end = following if self._is_most(following - sp) else 0
@@ -277,7 +284,7 @@ class _Search:
     def _doubtful(self, tally: FrameTally) -> tuple[int, int] | None:
         for place, begin, end in tally.large:
             row = self._row(place.pc)
-            if row is not None and row.cfa_register == X86_64.frame_column:
+            if row is not None and row.cfa_register == HERE.frame_column:
                 return begin, end
         return None
 
