@@ -13,12 +13,13 @@ export PYTHONDONTWRITEBYTECODE :=
 # Without it, mkdocs-material advertises its successor at each build.
 export NO_MKDOCS_2_WARNING := 1
 
-.PHONY: help demo demo-confirm test check lint types docs picture site dist outputs profiles readme bench races cpython-tests fuzz preload clean system-packages musl-packages windows-packages browser-packages
+.PHONY: help demo demo-confirm test test-aarch64 check lint types docs picture site dist outputs profiles readme bench races cpython-tests fuzz preload clean system-packages musl-packages windows-packages browser-packages
 
 help:
 	@echo "make demo    run the TensorFlow crashes of examples/ and show what necropsy finds"
 	@echo "make demo-confirm  prove the cause of each of these crashes, and a fix: some ten minutes"
 	@echo "make test    everything that decides whether a change lands: lint, types, tests"
+	@echo "make test-aarch64  programs that die on an emulated AArch64 machine: ten minutes (Debian)"
 	@echo "make check   lint, types and the quick tests, without wine, TensorFlow and slow crashers: six minutes"
 	@echo "make docs    regenerate the pages that are made from the code"
 	@echo "make site    the documentation as a site that needs no network, in build/site"
@@ -66,6 +67,13 @@ demo-confirm: $(STAMP) system-packages
 test: $(STAMP) system-packages musl-packages windows-packages browser-packages lint types
 	@$(BIN)/python -m compileall -q src
 	$(BIN)/python -m pytest -n 2 --dist worksteal --durations=40 --durations-min=5
+
+# By hand, on Debian or Ubuntu: what `run` and `attach` do on AArch64. The kernel, the root file system and the wheels of the
+# emulated machine are downloaded once (350 MB with what is made of them), and kept in NECROPSY_AARCH64.
+test-aarch64: $(STAMP)
+	@.ci/system-packages qemu-system-arm:qemu-system-aarch64 g++-aarch64-linux-gnu:aarch64-linux-gnu-g++ e2fsprogs:mke2fs debian-archive-keyring
+	@$(BIN)/python -m compileall -q src
+	NECROPSY_AARCH64=$${NECROPSY_AARCH64:-$$HOME/.cache/necropsy-aarch64} $(BIN)/python -m pytest -v tests/aarch64
 
 # After each change. What it leaves out: tests/marks.py.
 check: $(STAMP) lint types

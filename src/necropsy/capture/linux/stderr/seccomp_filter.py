@@ -61,7 +61,9 @@ class Write:
     is_vector: bool
 
 
-def _filter(processor: Processor) -> bytes:
+def program(processor: Processor) -> bytes:
+    """The filter as instructions of the kernel (``struct sock_filter``), eight bytes each."""
+
     def one(code: int, value: int, yes: int = 0, no: int = 0) -> bytes:
         return _INSTRUCTION.pack(code, yes, no, value)
 
@@ -98,11 +100,11 @@ def install(no_new_privs: bool) -> int:
     call = processor.calls["seccomp"]
     if no_new_privs and _LIBC.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "no_new_privs")
-    code = _filter(processor)
-    program = _Program(len(code) // _INSTRUCTION.size, code)
+    code = program(processor)
+    packed = _Program(len(code) // _INSTRUCTION.size, code)
     for flags in (_FLAGS | _WAIT_KILLABLE, _FLAGS):
         listener = _LIBC.syscall(
-            ctypes.c_long(call), ctypes.c_long(_SET_MODE_FILTER), ctypes.c_long(flags), ctypes.byref(program)
+            ctypes.c_long(call), ctypes.c_long(_SET_MODE_FILTER), ctypes.c_long(flags), ctypes.byref(packed)
         )
         if listener >= 0:
             return int(listener)

@@ -1,0 +1,116 @@
+"""Runs in the emulated machine: commands, two at a time and mostly under supervision, and what was found of each.
+
+``supervised_cases.py CASES``: the path of a file of JSON. Of each case it prints a line of JSON. All that a report needs is
+imported once, and each case is a fork of this process: an emulated processor takes many seconds to import it. What is
+limited in time is given ten times as much of it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import pwd
+import resource
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from necropsy import serialize
+from necropsy.capture import open_core
+from necropsy.capture.linux.inspect import crash_builder, source_lines  # noqa: F401 - so that forks have it
+from necropsy.capture.linux.supervise import launch, reader_pool, tracer_process  # noqa: F401
+from necropsy.capture.run_options import RunOptions, RunRecord
+from necropsy.diagnose import diagnose
+from necropsy.rules import crash_rules
+
+_AT_ONCE = 2
+_BUDGET_S = 200.0
+_PR_SET_DUMPABLE = 4
+reader_pool._SLACK_S = 600.0
+
+
+def main() -> None:
+    """Run the cases."""
+    cases: list[dict[str, Any]] = json.loads(Path(sys.argv[1]).read_text())
+    crash_rules()
+    running: dict[int, int] = {}
+    for number, case in enumerate(cases):
+        while len(running) >= _AT_ONCE:
+            _ended(running, cases)
+        pid = os.fork()
+        if not pid:
+            _run(number, case)
+        running[pid] = number
+    while running:
+        _ended(running, cases)
+
+
+def _folder(number: int) -> Path:
+    return Path(f"/tmp/case-{number}")
+
+
+def _ended(running: dict[int, int], cases: list[dict[str, Any]]) -> None:
+    pid, status = os.wait()
+    number = running.pop(pid, None)
+    if number is None:
+        return
+    folder = _folder(number)
+    told = json.loads(found.read_text()) if (found := folder / "told").exists() else {}
+    texts = {name: (folder / name).read_text(errors="replace") for name in ("out", "err")}
+    said = {"name": cases[number]["name"], "status": os.waitstatus_to_exitcode(status), **texts, **told}
+    print(json.dumps(said), flush=True)
+
+
+def _run(number: int, case: dict[str, Any]) -> None:
+    folder = _folder(number)
+    folder.mkdir()
+    folder.chmod(0o777)
+    try:
+        os.setsid()
+        for handle, name in ((1, "out"), (2, "err")):
+            os.dup2(os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666), handle)
+        if case["user"]:
+            entry = pwd.getpwnam(case["user"])
+            os.setgroups(())
+            os.setgid(entry.pw_gid)
+            os.setuid(entry.pw_uid)
+            ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 1)  # as it is again after an exec, which there is none of here
+        os.chdir(folder)
+        if case["stack"]:
+            _, most = resource.getrlimit(resource.RLIMIT_STACK)
+            resource.setrlimit(resource.RLIMIT_STACK, (case["stack"], most))
+
+        if case["plain"]:
+            os.execvp(case["command"][0], case["command"])
+
+        def on_end(record: RunRecord) -> None:
+            (folder / "told").write_text(json.dumps(_told(record)))
+
+        options = RunOptions(budget_s=_BUDGET_S, report_s=_BUDGET_S, keep=(1,), **case["options"])
+        os._exit(launch.run(case["command"], options, on_end))
+    except BaseException:
+        traceback.print_exc()
+        os._exit(125)
+
+
+def _told(record: RunRecord) -> dict[str, Any]:
+    """The reports of a run; and of each core that was kept, the report after it was opened again."""
+    rules = crash_rules()
+    reports = [diagnose(one, rules) for one in record.crashes]
+    opened = []
+    for number, core in enumerate(record.cores.values()):
+        path = Path(f"core-{number}.gz")
+        path.write_bytes(core.read())
+        opened.append(diagnose(open_core.read(path), rules))
+    return {
+        name: msgspec.to_builtins(some, enc_hook=serialize.to_json)
+        for name, some in (("reports", reports), ("opened", opened))
+    }
+
+
+if __name__ == "__main__":
+    main()
