@@ -105,7 +105,7 @@ def _told(record: RunRecord) -> dict[str, Any]:
     for number, core in enumerate(record.cores.values()):
         path = Path(f"core-{number}.gz")
         path.write_bytes(core.read())
-        opened.append(diagnose(open_core.read(path), rules))
+        opened.append(diagnose(open_core.read(path, budget_s=_BUDGET_S), rules))
     return {
         name: msgspec.to_builtins(some, enc_hook=serialize.to_json)
         for name, some in (("reports", reports), ("opened", opened))

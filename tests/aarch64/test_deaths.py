@@ -25,8 +25,8 @@ OF_PROGRAMS = (
     ("tagged-read", "invalid-read certain", ["read_null", "reads_below", "main", "_start"], "0x41414141414151"),
     ("in-handler", "null-dereference certain", ["read_null", "invoke", "main", "_start"], "offset of 16"),
     ("memset-null", "null-dereference certain", ["fill", "main", "_start"], "null pointer"),
-    ("readonly", "write-to-readonly certain", ["fill", "main", "_start"], "read-only"),
-    ("recursion", "stack-overflow-recursion certain", ["even", "odd", "main", "_start"], "called each other"),
+    ("readonly", "write-to-readonly certain", ["fill", "main", "_start"], "reading only"),
+    ("recursion", "stack-overflow-recursion certain", None, "called each other"),
     ("deep-recursion", "stack-overflow-recursion certain", ["dig", "main", "_start"], "called itself"),
     ("thread-overflow", "stack-overflow-recursion certain", None, "128 KiB stack of thread"),
     ("large-frame", "stack-overflow-large-frame certain", ["large_frame", "main", "_start"], "1 MiB"),
@@ -80,10 +80,10 @@ OF_PYTHON = (
     ("null", "null-dereference certain", "read", 3),
     ("write", "null-dereference certain", "poke", 3),
     ("recursion", "stack-overflow-recursion certain", "A.__repr__", 5),
-    ("abort", "abort certain", "stop", 3),
+    ("abort", "ended-by-its-own-call likely", "stop", 3),
     ("faulthandler", "null-dereference certain", "read", 4),
     ("thread", "null-dereference certain", "read", 3),
-    ("double-free", "double-free certain", "twice", 5),
+    ("double-free", "double-free likely", "twice", 5),
 )
 
 
@@ -162,6 +162,14 @@ def test_a_python_program_that_dies(found: dict[str, Found], name: str, verdict:
     places = [(one.function, one.line) for one in thread.python or () if one.source == f"/opt/{name}.py"]
     assert places[:1] == [(function, line)]
     assert [gap.part for gap in report.crash.gaps] == ["frames"], "drgn alone is missing"
+
+
+def test_two_functions_that_call_each_other_are_folded(found: dict[str, Found]) -> None:
+    report = found["dies recursion"].report
+    assert report.crash.threads is not None
+    (fold,) = report.crash.threads[0].folds
+    assert (fold.period, set(fold.functions)) == (2, {"even", "odd"})
+    assert _own_frames(report)[2:] == ["main", "_start"]
 
 
 def test_hundreds_of_thousands_of_signed_frames_are_followed_and_folded(found: dict[str, Found]) -> None:

@@ -23,7 +23,8 @@ _DETACH = 17
 _SEIZE = 0x4206
 _INTERRUPT = 0x4207
 _LISTEN = 0x4208
-_NT_PRSTATUS, _NT_PRFPREG = 1, 2
+_SETREGSET = 0x4205
+_NT_PRSTATUS, _NT_PRFPREG, _NT_ARM_SYSTEM_CALL = 1, 2, 0x404
 _PEEKUSER = 3
 _POKEUSER = 6
 
@@ -152,6 +153,22 @@ def getregset(tid: int) -> bytes:
 def getfpregs(tid: int) -> bytes:
     """The floating-point and vector registers of a stopped thread, as NT_FPREGSET has them."""
     return _regset(tid, _NT_PRFPREG)
+
+
+def setregset(tid: int, registers: bytes) -> None:
+    """Set the registers of NT_PRSTATUS of a stopped thread."""
+    _set_regset(tid, _NT_PRSTATUS, registers)
+
+
+def set_call(tid: int, number: int) -> None:
+    """Say which system call a stopped thread is in, -1 for none. AArch64."""
+    _set_regset(tid, _NT_ARM_SYSTEM_CALL, number.to_bytes(4, "little", signed=True))
+
+
+def _set_regset(tid: int, note: int, data: bytes) -> None:
+    buffer = ctypes.create_string_buffer(data, len(data))
+    vector = _IoVec(ctypes.addressof(buffer), len(buffer))
+    _ptrace(_SETREGSET, tid, note, ctypes.addressof(vector))
 
 
 def _regset(tid: int, note: int) -> bytes:
