@@ -84,8 +84,11 @@ SAMPLES: dict[str, Sequence[str]] = {
     "apple_lines": test_apple.ALL_LINES,
     "core_dump_notice": test_core_dump_notice.SAMPLES,
     "drawn_tracebacks": (*test_tracebacks.DRAWN, *test_tracebacks.PRINTED),
-    "endings": ["\n".join(form.example for form in forms())],
-    "endings_blocks": (test_exit_phrases.INSPECT % ("true", 137), test_exit_phrases.DESCRIBE),
+    "endings": (
+        "\n".join(form.example for form in forms()),
+        test_exit_phrases.INSPECT % ("true", 137),
+        test_exit_phrases.DESCRIBE,
+    ),
     "endings_shells": ["\n".join(row[0] for row in test_exit_phrases.SHELL_LINES)],
     "faulthandler": test_faulthandler.SAMPLES,
     "jvm": test_jvm.SAMPLES,
