@@ -156,6 +156,49 @@ def test_a_death_is_reported_and_its_stack_is_full(tmp_path: Path, program: str)
     assert "100" in done.stderr
 
 
+LEAVES = r"""
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+static atomic_int is_over;
+__attribute__((noinline)) static void *work(void *unused) {
+  volatile char room[300000]; room[0] = 1; atomic_store(&is_over, 1);
+  return unused;
+}
+static long now(void) { struct timespec at; clock_gettime(CLOCK_MONOTONIC, &at); return at.tv_sec * 1000000000L + at.tv_nsec; }
+int main(int argc, char **argv) {
+  if (argc > 2) {
+    for (int i = 1; i < argc; i++) {
+      if (!fork()) execl(argv[0], argv[0], argv[i], NULL);
+      wait(0);
+    }
+    return 0;
+  }
+  pthread_t one; pthread_create(&one, 0, work, 0);
+  while (!atomic_load(&is_over)) {}
+  for (long until = now() + 1000L * atol(argv[1]); now() < until;) {}
+  _exit(0);
+}
+"""
+"""Its children end so many microseconds after their thread is done: some while that thread is stopped at its end."""
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_thread_that_is_killed_while_it_ends_is_measured(tmp_path: Path, loop: str) -> None:
+    program = str(build(tmp_path, LEAVES, "-O1", name="leaves"))
+    waits = [str(us) for us in range(0, 240, 2)]
+    done, document = profile(tmp_path, [program, *waits], env={**os.environ, "NECROPSY_LOOP": loop})
+    assert done.returncode == 0, done.stderr
+    _, *children = document["processes"]
+    assert len(children) == len(waits)
+    peaks = [[use["peak"] for use in one["stacks"] if use["name"] != "main"] for one in children]
+    assert [peak for peak in peaks if len(peak) != 1 or not 300_000 <= peak[0] <= 310_000] == []
+
+
 FORKS = """
 import os, sys, threading
 sys.setrecursionlimit(10**6)

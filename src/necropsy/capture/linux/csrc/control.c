@@ -23,7 +23,8 @@ EXPORT void necropsy_resume(int tid, int signo)
         one->held = 0;
         all->table.processes[one->process].running += !one->exiting;
     }
-    cont(tid, signo);
+    if (!all->always || !is_at_its_end(tid)) /* else it was killed meanwhile, and its end is of interest */
+        cont(tid, signo);
 }
 
 /* Leave a thread that was returned as RESTS in its group-stop. */

@@ -132,6 +132,8 @@ class PythonLoop:
                 self._known.created(thread, event, go_on=False)
             keep_stopped(thread, taken(tid, stop))
             return self._held_event(process)
+        if event == 0 and self._always and ptrace.is_at_its_end(tid):
+            return None  # killed in this stop; its end is what comes next
         if event == 0 and hardware_breakpoint.is_hit(tid, signo):
             taken(tid, stop)  # the kernel forgets the signal then, should this process end now
             return Event(Kind.NOTICED, tid, process.pid, 0)
@@ -228,18 +230,13 @@ class PythonLoop:
             if "VmHWM" in status and "VmPeak" in status:
                 rss, size = (int(status[name].split()[0]) * 1024 for name in ("VmHWM", "VmPeak"))
                 process.peaks = rss, size, main_stack(tid, status)
-        if killed and not self._root_ended and not process.told:
-            if os.WTERMSIG(ending) == signal.SIGSYS or not process.killed:
-                process.killed = True
-                return Event(Kind.EXITING, tid, process.pid, ending)
-        elif not killed and (
-            (tid in process.chances and os.WEXITSTATUS(ending) and not self._root_ended and not process.told)
-            or (
-                not alone
-                and not process.measured
-                and (self._always or (ending and (self._failures or process.pid == self._root)))
-            )
-        ):
+        is_first = os.WTERMSIG(ending) == signal.SIGSYS or not process.killed
+        if killed and is_first and not self._root_ended and not process.told:
+            process.killed = True
+            return Event(Kind.EXITING, tid, process.pid, ending)
+        gives_up = tid in process.chances and os.WEXITSTATUS(ending) and not self._root_ended and not process.told
+        is_wanted = self._always or (ending and (self._failures or process.pid == self._root))
+        if not killed and (gives_up or (is_wanted and not alone and not process.measured)):
             process.measured = True
             return Event(Kind.EXITING, tid, process.pid, ending)
         self.let_exit(tid)
@@ -296,7 +293,8 @@ class PythonLoop:
         if thread is not None:
             thread.held = None
         with contextlib.suppress(OSError):
-            ptrace.cont(tid, signo)
+            if not self._always or not ptrace.is_at_its_end(tid):  # else it was killed, and its end is of interest
+                ptrace.cont(tid, signo)
 
     def listen(self, tid: int) -> None:
         """As ``Loop.listen``."""

@@ -18,7 +18,7 @@ from necropsy.capture.linux.inspect import memory_map, modules, registers
 from necropsy.capture.linux.inspect.link_map import auxiliary
 from necropsy.capture.linux.inspect.process_memory import ProcessMemory
 from necropsy.capture.linux.inspect.python_threads import PythonThreads
-from necropsy.capture.linux.inspect.resident_pages import TooLargeError
+from necropsy.capture.linux.inspect.resident_pages import PageMap, TooLargeError
 from necropsy.capture.linux.inspect.stack_marks import (
     StackMark,
     StackReader,
@@ -38,6 +38,8 @@ _COPIES = 5
 """Stacks of a process of which it is said what filled them."""
 _LEAST_COPIED, _MOST_COPIED = 64 << 10, 64 << 20
 """Bytes in use of those."""
+_COST = 600
+"""A look at all stacks takes at most this part of the time; how deep they were is not lost between two looks."""
 _MOST_THREADS = 4096
 """The most threads of one process whose stacks are reported."""
 
@@ -111,13 +113,13 @@ class StackProfile:
 
     def look(self, living: Sequence[Traced]) -> None:
         """See how deep all stacks were touched, if it is time to."""
-        now = time.monotonic()
+        now, begun = time.monotonic(), time.thread_time()
         if now < self._next:
             return
         for process in living:
             with contextlib.suppress(OSError, TooLargeError):  # it is gone, or is another program by now
                 self._look_at(process)
-        looked = time.monotonic()
+        cost_s = time.thread_time() - begun
         for process in living:
             if (profiled := self._of.get(id(process))) is not None and profiled.ended_alone is None:
                 profiled.read_names()
@@ -125,8 +127,7 @@ class StackProfile:
                     for mark in profiled.marks.values():
                         profiled.live.look(mark)
                     profiled.live.probe(tuple(profiled.marks.values()))
-        # What a look costs must not add up to more than a hundredth of the time.
-        self._next = now + max(self.interval_s, 100 * (looked - now))
+        self._next = now + max(self.interval_s, _COST * cost_s)
 
     def begin_late(self, process: Traced) -> None:
         """Look at a process that has run for a while: when its stacks got as deep as they are is not known."""
@@ -138,17 +139,23 @@ class StackProfile:
         profiled = self._profiled(process)
         if profiled.ended_alone is not None:
             return  # it is about to end, and was read for that
-        now = time.monotonic()
         tids = {int(name) for name in os.listdir(f"/proc/{process.pid}/task")}  # noqa: PTH208 - often; Path takes longer
         for tid in profiled.marks.keys() - tids:
             self._over(profiled, tid)
         profiled.unknown &= tids
-        for tid in tids - profiled.unknown:
-            self._look_at_thread(process, profiled, tid, self._base_of(tid), now)
+        try:
+            opened = PageMap(process.pid)
+        except (FileNotFoundError, PermissionError) as error:
+            if profiled.marks or "VmSize" not in status_of(process.pid):
+                raise  # it is about to be gone
+            self._no_page_map(error)
+            return
+        with opened as pages:
+            for tid in tids - profiled.unknown:
+                self._mark_of(process, profiled, tid, self._base_of(tid), pages)
 
-    def _look_at_thread(
-        self, process: Traced, profiled: _Profiled, tid: int, base: int, now: float
-    ) -> StackMark | None:
+    def _mark_of(self, process: Traced, profiled: _Profiled, tid: int, base: int, pages: PageMap) -> StackMark | None:
+        now = time.monotonic()
         mark = profiled.marks.get(tid)
         if mark is None:
             mark = self._found(process, profiled, tid, base)
@@ -157,18 +164,10 @@ class StackProfile:
                     profiled.unknown.add(tid)
                 return None
             profiled.marks[tid] = mark
-        try:
-            mark.look(process.pid, now)
-        except (FileNotFoundError, PermissionError) as error:
-            if mark.lowest is not None or "VmSize" not in status_of(process.pid):
-                raise  # it is about to be gone
-            profiled.marks.pop(tid)
-            profiled.unknown.add(tid)
-            self._no_page_map(error)
-            return None
-        if mark.is_main and mark.lowest == mark.low and (grown := profiled.reader.main(tid)) is not None:
+        mark.look(pages, now)
+        if mark.is_main and mark.has_grown(pages) and (grown := profiled.reader.main(tid)) is not None:
             mark.low = grown.low
-            mark.look(process.pid, now)
+            mark.look(pages, now)
         if not process.executed and process.role == "child" and mark.inherited is None:
             parent = self._parent_of(process)
             # Whatever it is, the fork came with no more than both of them show now.
@@ -239,10 +238,13 @@ class StackProfile:
 
     def _ends(self, process: Traced, profiled: _Profiled, tid: int) -> None:
         profiled.unknown.discard(tid)
-        mark = self._look_at_thread(process, profiled, tid, registers.read(tid)["fs_base"], time.monotonic())
+        known = profiled.marks.get(tid)
+        with PageMap(process.pid) as pages:
+            mark = self._mark_of(process, profiled, tid, registers.read(tid)["fs_base"], pages)
         if mark is not None:
             self._is_exact(process, mark)
-            mark.name = name_of(process.pid, tid) or mark.name
+            if mark is known:
+                mark.name = name_of(process.pid, tid) or mark.name
 
     def at_exit(self, process: Traced) -> None:
         """One thread is stopped where the process is about to end; the others are about to stop. Raises nothing.
@@ -272,7 +274,8 @@ class StackProfile:
                     if mark is None or not mark.exact:
                         profiled.unknown.discard(tid)
                         base = registers.read(tid)["fs_base"]
-                        mark = self._look_at_thread(process, profiled, tid, base, time.monotonic())
+                        with PageMap(process.pid) as pages:
+                            mark = self._mark_of(process, profiled, tid, base, pages)
                 if mark is not None:
                     with contextlib.suppress(OSError):
                         mark.note_pointer(registers.read(tid).sp)
