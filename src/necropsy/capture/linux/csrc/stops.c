@@ -87,6 +87,11 @@ int on_stop(struct loop *all, int tid, int status, int consumed, struct event *o
     case EVENT_CLONE:
     case EVENT_FORK:
     case EVENT_VFORK:
+        if (said && all->always && event == EVENT_CLONE && !owner->executed && !owner->threaded) {
+            created(all, thread, event, said, 0);
+            owner->threaded = owner->threads > 1;
+            return report(out, THREADED, tid, owner->pid, 0);
+        }
         if (said)
             created(all, thread, event, said, 1);
         else

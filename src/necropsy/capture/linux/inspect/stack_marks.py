@@ -25,6 +25,8 @@ _DEFAULT = 2 << 20
 _HUGE = 2 << 20
 _FARTHEST = 64 << 20
 """Bytes of a stack without a limit that are looked at below what was mapped of it."""
+_LAID_OUT = 32 << 10
+"""Bytes at the top of a stack: thread-local data, and what glibc leaves of an ended thread (``PTHREAD_STACK_MIN``)."""
 _LONGEST_COMM = 64
 """Bytes: TASK_COMM_LEN is 16, and names of workers of the kernel can be a little longer."""
 _STARTER = (0x600, 0x700)
@@ -148,10 +150,37 @@ class StackMark:
             peak_at=None if at is None else round(max(at - begun, 0.0), 3),
             ended=self.ended,
             exact=self.exact,
-            inherited=None if self.inherited is None else self.high - self.inherited,
+            inherited=None if self.inherited is None else self.high - self.inherited or None,
             set_by=self.set_by,
             functions=self.functions if own is not None else None,
         )
+
+
+class ForkedStacks:
+    """What a fork has of its parent's stacks: what was touched when it created its first thread.
+
+    glibc takes the stacks of threads that the fork does not have for its new ones (``__reclaim_stacks``).
+    """
+
+    def __init__(self, pid: int, maps: memory_map.MemoryMap) -> None:
+        """Read it, while no thread runs but the first one. Raises OSError, TooLargeError."""
+        self._maps = maps
+        self._lowest: dict[int, int] = {}
+        """By the upper end of what lies above a guard."""
+        below: memory_map.MapEntry | None = None
+        with PageMap(pid) as pages:
+            for one in maps:
+                if one.writable and below is not None and below.high == one.low and not below.readable:
+                    self._lowest[one.high] = pages.lowest(one.low, one.high) or one.high
+                below = one
+
+    def inherited(self, mark: StackMark) -> int | None:
+        """The lowest page that a thread created since then has on its stack of another one; None where unknown."""
+        if self._maps.at(mark.high - 1) is None:
+            return mark.high
+        lowest = self._lowest.get(mark.high)
+        # Thread-local data is laid out before the thread begins, and its own frames follow on the same pages.
+        return mark.high if lowest is not None and mark.high - lowest <= _LAID_OUT else lowest
 
 
 class StackReader:

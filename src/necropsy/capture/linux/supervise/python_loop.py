@@ -7,7 +7,6 @@ import itertools
 import os
 import signal
 import time
-from collections import deque
 from collections.abc import Collection, Mapping
 
 from necropsy.capture.linux.supervise import fatal_signals, hardware_breakpoint, interrupted_calls, ptrace
@@ -41,7 +40,6 @@ class PythonLoop:
         self._always, self._failures = always, failures
         self._known = TracedThreads(journal)
         self.adopt = self._known.adopt
-        self._queue: deque[Tracee] = deque()
         self._root_ended, self._requests = False, frozenset[int]()
         self._leaving: ThreadGroup | None = None
         _ = root and self._known.add(root, root)
@@ -61,8 +59,8 @@ class PythonLoop:
         return Event(Kind.NOTHING, 0, 0, 0)
 
     def _queued(self) -> Event | None:
-        while self._queue:
-            thread = self._queue.popleft()
+        while self._known.queue:
+            thread = self._known.queue.popleft()
             if thread.held is not None and self._known.threads.get(thread.tid) is thread and not thread.process.holding:
                 stop, thread.held = thread.held, None
                 moved_on = ptrace.has_moved_on(Stop(thread.tid, stop & 0x7F, stop >> 8))
@@ -141,6 +139,10 @@ class PythonLoop:
             return self._signal(thread, signo)
         if event == ptrace.EVENT_STOP:
             return self._event_stop(thread, signo)
+        if self._always and event == ptrace.EVENT_CLONE and not process.threaded:
+            self._known.created(thread, event, go_on=False)
+            process.threaded = len(process.threads) > 1
+            return Event(Kind.THREADED, tid, process.pid, 0)
         if event in _NEW:
             self._known.created(thread, event, go_on=True)
         elif event == ptrace.EVENT_EXIT:
@@ -168,7 +170,7 @@ class PythonLoop:
         if process in self._known.holds:
             self._known.holds.remove(process)
         signals = process.signals
-        fresh = self._known.processes[process.pid] = ThreadGroup(process.pid, signals=signals)
+        fresh = self._known.processes[process.pid] = ThreadGroup(process.pid, signals=signals, threaded=True)
         fresh.threads[tid] = self._known.threads[tid] = Tracee(tid, fresh)
         return Event(Kind.EXECUTED, tid, process.pid, former)
 
@@ -345,7 +347,7 @@ class PythonLoop:
             if ours or event in _NEW:  # whom it created is known already
                 self._go_on(thread, 0)
             else:
-                self._queue.append(thread)
+                self._known.queue.append(thread)
 
     def _go_on(self, thread: Tracee, signo: int) -> None:
         stop = thread.held or 0

@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from necropsy.capture.linux.inspect import memory_map, modules, registers
+from necropsy.capture.linux.inspect import modules, registers
 from necropsy.capture.linux.inspect.link_map import auxiliary
-from necropsy.capture.linux.inspect.process_memory import ProcessMemory
 from necropsy.capture.linux.inspect.python_threads import PythonThreads
 from necropsy.capture.linux.inspect.resident_pages import PageMap, TooLargeError
 from necropsy.capture.linux.inspect.stack_marks import (
+    ForkedStacks,
     StackMark,
     StackReader,
     is_backed_by_huge_pages,
@@ -65,6 +65,7 @@ class _Profiled:
     """Those whose contents are kept, the one that came least close first."""
     unknown: set[int] = field(default_factory=set)
     """Threads whose stacks were not found."""
+    forked: ForkedStacks | None = None
 
     def every(self) -> Iterator[StackMark]:
         """All stacks, those of living threads first."""
@@ -169,9 +170,12 @@ class StackProfile:
             mark.low = grown.low
             mark.look(pages, now)
         if not process.executed and process.role == "child" and mark.inherited is None:
-            parent = self._parent_of(process)
-            # Whatever it is, the fork came with no more than both of them show now.
-            mark.inherit(parent.pid if parent is not None else None)
+            if tid != process.pid and profiled.forked is not None:
+                mark.inherited = profiled.forked.inherited(mark)
+            if mark.inherited is None:
+                parent = self._parent_of(process)
+                # Whatever it is, the fork came with no more than both of them show now.
+                mark.inherit(parent.pid if parent is not None else None)
         return mark
 
     def _no_page_map(self, error: OSError) -> None:
@@ -211,6 +215,12 @@ class StackProfile:
         except (OSError, ValueError) as error:
             self._refused = f"a breakpoint was not permitted ({error}); see kernel.perf_event_paranoid"
 
+    def threaded(self, process: Traced) -> None:
+        """The process is a fork, stopped where it creates its first thread. Raises nothing."""
+        with contextlib.suppress(OSError, TooLargeError, ValueError):
+            profiled = self._profiled(process)
+            profiled.forked = ForkedStacks(process.pid, profiled.reader.maps(fresh=True))
+
     def noticed(self, process: Traced, tid: int) -> int | None:
         """The address of the breakpoint at which the thread is stopped, if it is one of ours. Raises nothing."""
         profiled = self._of.get(id(process))
@@ -223,7 +233,7 @@ class StackProfile:
                     self._ends(process, profiled, tid)
             else:
                 profiled.close()
-                profiled.thread_end = _function(process.pid, _END)
+                profiled.thread_end = modules.address_of(process.pid, _END, "/libc")
                 self._wait_for_ends(process.pid, profiled)
             return address
         return None
@@ -388,13 +398,3 @@ class StackProfile:
             profiled.thread_end = origin.thread_end
             self._wait_for_ends(process.pid, profiled)
         return profiled
-
-
-def _function(pid: int, name: str) -> int | None:
-    """The address of a function of the C library in a process; None in one that has none, or another one."""
-    mapped = memory_map.MemoryMap(one for one in memory_map.read(pid) if one.path is not None and "/libc" in one.path)
-    if not len(mapped):
-        return None
-    with ProcessMemory(pid) as memory:
-        found = (one.symbol(name) for one in modules.find(pid, mapped, memory).files)
-        return next((at for at in found if at is not None), None)
