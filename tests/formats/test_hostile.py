@@ -244,6 +244,7 @@ def test_what_is_read_again_is_the_same(reader: TextReader) -> None:
 # ---------------------------------------------------------------- work
 
 
+@pytest.mark.slow
 @each_reader
 def test_a_long_line_takes_no_more_than_it_is_long(reader: TextReader) -> None:
     heads = "\n".join(reader.triggers[:4])
@@ -283,6 +284,7 @@ def test_a_trigger_in_a_long_line_costs_little(reader: TextReader) -> None:
         linear(text, reader, 1, each=EACH)
 
 
+@pytest.mark.slow
 @each_reader
 def test_many_triggers_take_linear_work(reader: TextReader) -> None:
     """Without anything that belongs to them, and with a real text's lines between them."""
