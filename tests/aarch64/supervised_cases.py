@@ -12,6 +12,7 @@ import json
 import os
 import pwd
 import resource
+import signal
 import sys
 import traceback
 from pathlib import Path
@@ -85,6 +86,8 @@ def _run(number: int, case: dict[str, Any]) -> None:
             resource.setrlimit(resource.RLIMIT_STACK, (case["stack"], most))
 
         if case["plain"]:
+            for signo in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
+                signal.signal(signo, signal.SIG_DFL)
             os.execvp(case["command"][0], case["command"])
 
         def on_end(record: RunRecord) -> None:

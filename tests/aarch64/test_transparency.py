@@ -16,17 +16,17 @@ child = subprocess.Popen(["sleep", "0.3"])
 print(selector.select(1.0), child.wait())
 """
 COMMANDS = {
-    "exit 0": ("sh", "-c", "echo out; echo err >&2"),
-    "exit 3": ("sh", "-c", "exit 3"),
-    "killed": ("sh", "-c", "kill -KILL $$"),
-    "terminated": ("sh", "-c", "kill -TERM $$"),
-    "interrupted": ("sh", "-c", "kill -INT $$"),
-    "a child dies": ("bash", "-c", "bash -c 'kill -SEGV $$'; echo $?"),
+    "exit 0": ("bash", "-c", "echo out; echo err >&2"),
+    "exit 3": ("bash", "-c", "exit 3"),
+    "killed": ("bash", "-c", "kill -KILL $$"),
+    "terminated": ("bash", "-c", "kill -TERM $$"),
+    "interrupted": ("bash", "-c", "kill -INT $$"),
+    "a child dies": ("bash", "-c", "{ bash -c 'kill -SEGV $$'; } 2> /dev/null; echo $?"),
     "a pipe closes": ("bash", "-c", "set -o pipefail; yes | head -1; echo ${PIPESTATUS[@]}"),
     "handlers": ("bash", "-c", "trap 'echo usr' USR1; trap 'echo segv; exit 5' SEGV; kill -USR1 $$; kill -SEGV $$"),
     "ignored": ("bash", "-c", "trap '' SEGV; kill -SEGV $$; echo lived"),
     "stopped": ("bash", "-c", "(sleep 1; kill -CONT $$) & kill -STOP $$; echo went on; wait"),
-    "executes": ("sh", "-c", "exec sh -c 'exec sh -c \"echo third; exit 4\"'"),
+    "executes": ("bash", "-c", "exec bash -c 'exec bash -c \"echo third; exit 4\"'"),
     "exit of a thread": (
         *_PYTHON,
         "import os, threading\nthreading.Thread(target=lambda: os._exit(9)).start()\nthreading.Event().wait()",
