@@ -68,10 +68,10 @@ test: $(STAMP) system-packages musl-packages windows-packages browser-packages l
 	@$(BIN)/python -m compileall -q src
 	$(BIN)/python -m pytest -n 2 --dist worksteal --durations=40 --durations-min=5
 
-# By hand, on Debian or Ubuntu: what `run` and `attach` do on AArch64. The kernel, the root file system and the wheels of the
+# By hand, on Debian: what `run` and `attach` do on AArch64. The kernel, the root file system and the wheels of the
 # emulated machine are downloaded once (350 MB with what is made of them), and kept in NECROPSY_AARCH64.
 test-aarch64: $(STAMP)
-	@.ci/system-packages qemu-system-arm:qemu-system-aarch64 g++-aarch64-linux-gnu:aarch64-linux-gnu-g++ e2fsprogs:mke2fs debian-archive-keyring
+	@.ci/system-packages qemu-system-arm:qemu-system-aarch64 g++-aarch64-linux-gnu:aarch64-linux-gnu-g++ e2fsprogs:mke2fs
 	@$(BIN)/python -m compileall -q src
 	NECROPSY_AARCH64=$${NECROPSY_AARCH64:-$$HOME/.cache/necropsy-aarch64} $(BIN)/python -m pytest -v tests/aarch64
 
