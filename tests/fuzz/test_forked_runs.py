@@ -40,6 +40,11 @@ __attribute__((noinline)) int past_the_end(long bytes) {
     for (long at = 0; at <= bytes; at++) block[at] = 1;
     return 0;
 }
+__attribute__((noinline)) int before_the_begin(long bytes) {
+    volatile char *block = malloc(bytes);
+    for (long at = bytes - 1; at >= -1; at--) block[at] = 1;
+    return 0;
+}
 """
 TEST = """
 import ctypes
@@ -66,6 +71,11 @@ def call_past_the_end():
     native.past_the_end(ctypes.c_long(64))
 
 
+def call_before_the_begin():
+    ctypes.CDLL(None).necropsy_guard_arm(-1)
+    native.before_the_begin(ctypes.c_long(64))
+
+
 def test_survivor():
     print("alive")
 
@@ -80,7 +90,8 @@ def test_surroundings():
     assert not list(Path.cwd().iterdir())
     native.give_up()
 """
-GUARDED = Configuration(guard="end", small_blocks=100)
+END, BEGIN = Configuration(guard="end", small_blocks=100), Configuration(guard="begin", small_blocks=100)
+guarded = pytest.mark.skipif(not guard_preload.LIBRARY.exists(), reason="there is no guard")
 
 
 @pytest.fixture(scope="module")
@@ -120,10 +131,8 @@ def refuse(*_: object, **__: object) -> None:
         ("test_far", "invalid-read", "far", PLAIN),
         ("test_give_up", "abort", "give_up", PLAIN),
         ("test_deeper", "stack-overflow-recursion", "deeper", PLAIN),
-        pytest.param(
-            *("call_past_the_end", "heap-buffer-overflow", "past_the_end", GUARDED),
-            marks=pytest.mark.skipif(not guard_preload.LIBRARY.exists(), reason="there is no guard"),
-        ),
+        pytest.param("call_past_the_end", "heap-buffer-overflow", "past_the_end", END, marks=guarded),
+        pytest.param("call_before_the_begin", "heap-buffer-overflow", "before_the_begin", BEGIN, marks=guarded),
     ],
 )
 def test_the_verdict_is_that_of_a_process_of_its_own(  # noqa: PLR0917 - its cases have as many

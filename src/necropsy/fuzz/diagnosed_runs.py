@@ -25,7 +25,7 @@ def report_of(
     """
     configuration = alone.configuration
     if forked is not None and build is None and can_be_forked(alone):
-        report = _meant(forked.document_of(test, function, configuration.guard_options), alone)
+        report = _meant(forked.document_of(test, function, configuration), alone)
         if report is not None:
             return report
     document = plain_run.document_of(

@@ -103,7 +103,7 @@ class Findings:
     def _try(self, op: OpDefinition, suspect: Suspect, alone: Alone) -> int | None:
         """None where the call became a finding, or another time of one; or how many workers died of it."""
         if self.forked is not None and diagnosed_runs.can_be_forked(alone):
-            self.forked.prepare(alone.configuration.guard_options)
+            self.forked.prepare(guard=alone.configuration.guard is not None)
         simpler = self._shrunk(op, alone)
         recipe = simpler[-1]
         if self.plainer is not None and self.plainer.takes(op, replace(suspect, recipe=recipe)):

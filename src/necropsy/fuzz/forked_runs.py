@@ -14,12 +14,13 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Any, cast
 
 from necropsy import watch
 from necropsy.capture.linux.supervise import guard_preload
 from necropsy.errors import NecropsyError
 from necropsy.fuzz import plain_run
+from necropsy.fuzz.configurations import PLAIN, Configuration
 from necropsy.fuzz.engine import START_S
 from necropsy.fuzz.target import run_server
 from necropsy.json_lines import Answers
@@ -30,48 +31,44 @@ from necropsy.watch.client import VARIABLE
 
 _RUN_S = 30.0
 """Seconds that a run may take here; what takes longer is run again in a process of its own, which has more."""
+_GUARDED = Configuration(guard="end")
 _REPORT_S = 60.0
 """Seconds for the report on a process that is dying."""
 
 
 class ForkedRuns:
-    """Runs in forks of at most two processes, one of them with the guard, each started when it is wanted."""
+    """Runs in forks of two processes, one of them with the guard, each started when it is wanted."""
 
     def __init__(self, python: str, imports: Sequence[str]) -> None:
         """Start nothing yet. ``imports``: the modules that the interpreter ``python`` loads first."""
         self._python, self._imports = python, tuple(imports)
-        self._servers: dict[str | None, _Server] = {}
+        self._servers: dict[bool, _Server] = {}
         self._is_possible = sys.platform == "linux"
         self._started: str | None = None
         """The path of a watcher of our own."""
 
-    def prepare(self, guard: str | None = None) -> None:
-        """Have the process for such a run load what it needs, while the caller does something else. Never raises.
-
-        ``guard``: options of the guard (``NECROPSY_GUARD``); None: no guard.
-        """
+    def prepare(self, *, guard: bool = False) -> None:
+        """Have the process for such a run load what it needs, while the caller does something else. Never raises."""
         if not self._is_possible or guard in self._servers:
             return
         try:
             self._find_watcher()
-            for other in [one for one in self._servers if one is not None and guard is not None]:
-                self._servers.pop(other).close()
-            self._servers[guard] = _Server(self._python, self._imports, os.environ[VARIABLE], guard)
+            self._servers[guard] = _Server(self._python, self._imports, os.environ[VARIABLE], guard=guard)
         except OSError:
             self._is_possible = False
 
-    def document_of(self, test: Path, function: str, guard: str | None = None) -> Document | None:
+    def document_of(self, test: Path, function: str, configuration: Configuration = PLAIN) -> Document | None:
         """The document of a run of one function of a test that died; None where it did not, or cannot run here.
 
-        ``guard``: as for ``prepare``. The function runs in an empty folder, and cannot write to any other where the
-        kernel has Landlock.
+        The function runs in an empty folder, and cannot write to any other where the kernel has Landlock.
         """
-        self.prepare(guard)
-        server = self._servers.get(guard)
+        guard = configuration.guard
+        self.prepare(guard=guard is not None)
+        server = self._servers.get(guard is not None)
         if server is None or not self._is_possible:
             return None
         try:
-            return server.document_of(test, function)
+            return server.document_of({"test": str(test), "function": function, "begin": guard == "begin"})
         except (NecropsyError, OSError):
             self._is_possible = False
             self.close()
@@ -99,7 +96,7 @@ class ForkedRuns:
 class _Server:
     """The process, and what it is asked."""
 
-    def __init__(self, python: str, imports: Sequence[str], watcher: str, guard: str | None) -> None:
+    def __init__(self, python: str, imports: Sequence[str], watcher: str, *, guard: bool) -> None:
         self._folder = TemporaryFolder("necropsy-runs-")
         self._runs = 0
         self._is_ready = False
@@ -107,10 +104,11 @@ class _Server:
         words += [python, str(Path(run_server.__file__)), json.dumps({"imports": list(imports), "watcher": watcher})]
         variables = plain_run.own_variables()
         variables.setdefault("OPENBLAS_NUM_THREADS", "1")  # `import numpy` starts threads, and a fork would lose them
-        if guard is not None:
+        options = _GUARDED.guard_options
+        if guard and options is not None:
             entries = guard_preload.added(os.fsencode(f"{name}={value}") for name, value in variables.items())
             pairs = (os.fsdecode(one).partition("=") for one in entries)
-            variables = {**{name: value for name, _, value in pairs}, guard_preload.OPTIONS: guard}
+            variables = {**{name: value for name, _, value in pairs}, guard_preload.OPTIONS: options}
         try:
             self._process = subprocess.Popen(
                 words,
@@ -127,7 +125,7 @@ class _Server:
         self._stdin, stdout = cast("IO[bytes]", self._process.stdin), cast("IO[bytes]", self._process.stdout)
         self._answers = Answers(stdout, "the process that runs tests")
 
-    def document_of(self, test: Path, function: str) -> Document | None:
+    def document_of(self, request: dict[str, Any]) -> Document | None:
         """Raises ``NecropsyError`` or ``OSError`` if nothing can be run here."""
         if not self._is_ready:
             first = self._answers.next(START_S)
@@ -137,8 +135,7 @@ class _Server:
         self._runs += 1
         folder = self._folder.path / str(self._runs)
         folder.mkdir()
-        request = {"test": str(test), "function": function, "folder": str(folder)}
-        self._stdin.write(json.dumps(request).encode() + b"\n")
+        self._stdin.write(json.dumps({**request, "folder": str(folder)}).encode() + b"\n")
         self._stdin.flush()
         pid = self._answers.next(_REPORT_S)["pid"]
         document = watch.report(pid, _RUN_S)

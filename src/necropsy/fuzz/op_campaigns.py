@@ -216,9 +216,10 @@ def campaigns(
 
 
 def _look(campaign: Campaign, findings: Findings) -> None:
-    """Between two batches: after the first death, there will be something to diagnose."""
-    if campaign.suspects and findings.forked is not None:
-        findings.forked.prepare()
+    """Between two batches: after the first death of a kind, there will be something to diagnose."""
+    if findings.forked is not None:
+        for guard in {one.configuration.guard is not None for one in campaign.suspects.values()}:
+            findings.forked.prepare(guard=guard)
     findings.watch(campaign_summary.progress(campaign, len(findings.found)))
 
 

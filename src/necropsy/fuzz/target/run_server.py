@@ -3,8 +3,9 @@
 OPTIONS is a JSON object: ``imports``, names of modules, and ``watcher``, the path of the socket of a watcher, which is
 to trace this process and its forks. It answers on stdout, a JSON object a line: first how many ``threads`` it has after
 the imports (a fork has only the one that called fork(2)), and whether it is ``traced``. stdin has a request a line,
-``{"test": "/x/test_op.py", "function": "test_op", "folder": "/x"}``, for a run in this folder. The answer is its
-``pid``, and at its end another line with its ``status``, as of waitpid(2).
+``{"test": "/x/test_op.py", "function": "test_op", "folder": "/x", "begin": false}``, for a run in this folder, whose
+buffers ``begin`` at forbidden pages if they are guarded. The answer is its ``pid``, and at its end another line with
+its ``status``, as of waitpid(2).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any, Callable
 
 def main(options: dict[str, Any]) -> int:
     """Answer on a copy of stdout: what a test prints goes nowhere. In a fork, return when the test's function has."""
-    from necropsy.fuzz.target import server
+    from necropsy.fuzz.target import guarding, server
 
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     requests = os.fdopen(os.dup(0), encoding="utf-8")
@@ -45,6 +46,7 @@ def main(options: dict[str, Any]) -> int:
             server.end_with(os.getppid())
             for file in (out, requests):
                 file.close()
+            guarding.Guard({"begin": request["begin"], "inputs": 0, "call": 0})
             _function(request)()
             return 0
         server.say(out, {"pid": child})
