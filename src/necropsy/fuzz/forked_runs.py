@@ -29,7 +29,7 @@ from necropsy.temporary_folders import TemporaryFolder
 from necropsy.watch import client
 from necropsy.watch.client import VARIABLE
 
-_RUN_S = 30.0
+_RUN_S = 60.0
 """Seconds that a run may take here; what takes longer is run again in a process of its own, which has more."""
 _GUARDED = Configuration(guard="end")
 _REPORT_S = 60.0
