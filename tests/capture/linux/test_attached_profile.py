@@ -270,10 +270,10 @@ print(done.returncode, done.stderr)
 def test_without_the_page_map_the_rest_is_measured(
     running: Running, monkeypatch: pytest.MonkeyPatch, error: OSError, why: str
 ) -> None:
-    def refused(*_: object) -> Iterator[tuple[int, int]]:
+    def refused(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr("necropsy.capture.linux.inspect.resident_pages.ranges", refused)
+    monkeypatch.setattr("necropsy.capture.linux.inspect.resident_pages.PageMap.__init__", refused)
     looking = AttachedProfile(running.process.pid, 0.01)
     looking.look()
     running.do("m")

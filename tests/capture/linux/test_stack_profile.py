@@ -156,6 +156,91 @@ def test_a_death_is_reported_and_its_stack_is_full(tmp_path: Path, program: str)
     assert "100" in done.stderr
 
 
+LEAVES = r"""
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+static atomic_int is_over;
+__attribute__((noinline)) static void *work(void *unused) {
+  volatile char room[300000]; room[0] = 1; atomic_store(&is_over, 1);
+  return unused;
+}
+static long now(void) { struct timespec at; clock_gettime(CLOCK_MONOTONIC, &at); return at.tv_sec * 1000000000L + at.tv_nsec; }
+static void leave(long us) {
+  pthread_t one; pthread_create(&one, 0, work, 0);
+  while (!atomic_load(&is_over)) {}
+  for (long until = now() + 1000L * us; now() < until;) {}
+  _exit(0);
+}
+int main(int argc, char **argv) {
+  if (argc == 2) leave(atol(argv[1]));
+  for (int i = 2; i < argc; i++) {
+    if (!fork()) {
+      if (!strcmp(argv[1], "fork")) leave(atol(argv[i]));
+      execl(argv[0], argv[0], argv[i], NULL);
+    }
+    wait(0);
+  }
+}
+"""
+"""Its children end so many microseconds after their thread is done: some while that thread is stopped at its end."""
+
+
+@pytest.mark.parametrize("by", ["fork", "exec"])
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_thread_that_is_killed_while_it_ends_is_measured(tmp_path: Path, loop: str, by: str) -> None:
+    program = str(build(tmp_path, LEAVES, "-O1", name="leaves"))
+    waits = [str(us) for us in range(0, 240, 3)]
+    done, document = profile(tmp_path, [program, by, *waits], env={**os.environ, "NECROPSY_LOOP": loop})
+    assert done.returncode == 0, done.stderr
+    _, *children = document["processes"]
+    assert len(children) == len(waits)
+    peaks = [[use["peak"] for use in one["stacks"] if use["name"] != "main"] for one in children]
+    assert [peak for peak in peaks if len(peak) != 1 or not 300_000 <= peak[0] <= 310_000] == []
+
+
+RECLAIMS = r"""
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/wait.h>
+#include <unistd.h>
+static atomic_int is_deep;
+__attribute__((noinline)) static void reach(long bytes) {
+  volatile char room[bytes]; for (long i = 0; i < bytes; i += 1024) room[i] = 1;
+}
+static void *stays(void *bytes) { reach((long)bytes); atomic_store(&is_deep, 1); pause(); return 0; }
+static void *ends(void *bytes) { reach((long)bytes); return 0; }
+int main(void) {
+  static const long depths[] = {100000, 2000000};
+  pthread_t one; pthread_create(&one, 0, stays, (void *)1000000);
+  while (!atomic_load(&is_deep)) {}
+  for (int i = 0; i < 2; i++) {
+    if (!fork()) { pthread_create(&one, 0, ends, (void *)depths[i]); pthread_join(one, 0); _exit(0); }
+    wait(0);
+  }
+  _exit(0);
+}
+"""
+"""glibc gives a fork's first new thread the stack of its parent's thread."""
+
+
+def test_a_thread_of_a_fork_that_gets_a_used_stack_has_only_its_own_depth(tmp_path: Path) -> None:
+    program = str(build(tmp_path, RECLAIMS, "-O1", name="reclaims"))
+    done, document = profile(tmp_path, [program])
+    assert done.returncode == 0, done.stderr
+    parent, *forks = document["processes"]
+    (peak,) = (use["peak"] for use in parent["stacks"] if use["name"] != "main")
+    assert 1_000_000 <= peak <= 1_010_000
+    (shallow,), (deep,) = ([use for use in one["stacks"] if use["name"] != "main"] for one in forks)
+    assert (shallow["peak"], shallow["inherited"]) == (None, peak)
+    assert 2_000_000 <= deep["peak"] <= 2_010_000
+
+
 FORKS = """
 import os, sys, threading
 sys.setrecursionlimit(10**6)

@@ -137,6 +137,9 @@ void created(struct loop *all, ref creator, int event, int tid, int go_on)
         one->held = 1;
         one->status = EVENT_STOP << 8 | SIGTRAP;
         all->table.processes[one->process].running--;
+    } else if (all->always && own == pid && !go_on) {
+        all->table.threads[thread].status = EVENT_STOP << 8 | SIGTRAP;
+        serve_later(all, thread);
     } else if (go_on && event != EVENT_VFORK) {
         let_begin(all, tid);
     } else {

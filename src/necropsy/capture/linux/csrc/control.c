@@ -23,7 +23,8 @@ EXPORT void necropsy_resume(int tid, int signo)
         one->held = 0;
         all->table.processes[one->process].running += !one->exiting;
     }
-    cont(tid, signo);
+    if (!all->always || !is_at_its_end(tid)) /* else it was killed meanwhile, and its end is of interest */
+        cont(tid, signo);
 }
 
 /* Leave a thread that was returned as RESTS in its group-stop. */
@@ -101,9 +102,8 @@ EXPORT void necropsy_release(int pid, int first, int signo)
                    || thread->status >> 8 == EVENT_VFORK) {
             if (!has_moved_on(thread->tid, thread->status)) /* whom it created is in the journal already */
                 cont(thread->tid, 0);
-        } else if (!thread->queued) {
-            thread->queued = 1;
-            all->queue[all->queue_last++ % MOST_THREADS] = at;
+        } else {
+            serve_later(all, at);
         }
     }
 }

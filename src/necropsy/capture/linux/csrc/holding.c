@@ -33,6 +33,14 @@ void keep_stopped(struct loop *all, ref thread, int status)
     owner->last_held = now();
 }
 
+void serve_later(struct loop *all, ref thread)
+{
+    if (!all->table.threads[thread].queued) {
+        all->table.threads[thread].queued = 1;
+        all->queue[all->queue_last++ % MOST_THREADS] = thread;
+    }
+}
+
 void begin_hold(struct loop *all, ref process, int interrupt)
 {
     struct process *one = &all->table.processes[process];

@@ -12,6 +12,8 @@ void end_hold(struct loop *, ref process);
 void begin_hold(struct loop *, ref process, int interrupt);
 /* The thread stays in this stop. */
 void keep_stopped(struct loop *, ref thread, int status);
+/* A thread that was left in its stop (`status` of struct thread) gets its ordinary turn. */
+void serve_later(struct loop *, ref thread);
 /* Where all threads of the process stand, say so, once. */
 int report_if_held(struct loop *, ref process, struct event *out);
 /* A process whose time for stopping is up, or of which those that still ran have died unseen. */

@@ -53,13 +53,28 @@ static inline int take_stop(int tid, int stop)
     return stop;
 }
 
+/* What is to be waited for of a thread, and stays so: 0 where there is nothing, -1 at its end, else event << 8 | signal. */
+static inline int pending_stop(int tid)
+{
+    int32_t info[32] = {0};
+    if (call5(SYS_waitid, P_PID, tid, (long)info, WEXITED | WSTOPPED | WNOWAIT | WNOHANG | WALL, 0) < 0)
+        return -1;
+    return !info[4] ? 0 : info[2] == CLD_TRAPPED ? info[6] : -1;
+}
+
 /* The thread was killed in this stop (event << 8 | signal), and something new is to be waited for: PTRACE_CONT would hide
  * that. A stop that was only looked at is still there. */
 static inline int has_moved_on(int tid, int stop)
 {
-    int32_t info[32] = {0};
-    long failed = call5(SYS_waitid, P_PID, tid, (long)info, WEXITED | WSTOPPED | WNOWAIT | WNOHANG | WALL, 0);
-    return failed < 0 || (info[4] && (info[2] != CLD_TRAPPED || info[6] != stop));
+    int pending = pending_stop(tid);
+    return pending && pending != stop;
+}
+
+/* As has_moved_on, whatever the stop was: the thread has come to its EVENT_EXIT, or is gone. */
+static inline int is_at_its_end(int tid)
+{
+    int pending = pending_stop(tid);
+    return pending < 0 || pending >> 8 == EVENT_EXIT;
 }
 
 #endif

@@ -183,8 +183,10 @@ int on_signal(struct loop *all, ref thread, int signo, struct event *out)
     struct process *owner = &all->table.processes[one->process];
     int tid = one->tid, is_root = owner->pid == all->root;
     uint8_t info[SIGINFO_SIZE];
-    if ((HARMLESS & BIT(signo) && !is_root) || trace(PTRACE_GETSIGINFO, tid, 0, (unsigned long)info) < 0)
+    if (HARMLESS & BIT(signo) && !is_root)
         return pass_on(all, thread, signo, out);
+    if (trace(PTRACE_GETSIGINFO, tid, 0, (unsigned long)info) < 0)
+        return 0; /* it was killed, and is in no stop: PTRACE_CONT could only let it out of its EVENT_EXIT, unseen */
     int sender = sent_by(info);
     if (is_root && sender >= 0)
         delivered(all, signo, sender);

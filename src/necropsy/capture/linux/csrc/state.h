@@ -30,6 +30,7 @@ enum kind {
     INTERRUPTED, /* stopped at a signal that it ignores, which has interrupted a call: tid, value = signal */
     REQUESTED, /* stopped at a signal that asks it to end, and that it did not send itself: tid, value = signal */
     NOTICED, /* stopped at a breakpoint that the caller set: tid */
+    THREADED, /* where stacks are measured: a fork, stopped where it has created its first thread: tid */
 };
 enum entry { STARTED = 1, FINISHED = 2, BECAME = 3 };
 

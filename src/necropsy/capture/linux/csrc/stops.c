@@ -48,10 +48,13 @@ int on_stop(struct loop *all, int tid, int status, int consumed, struct event *o
     }
     switch (event) {
     case 0:
+        if (all->always && is_at_its_end(tid))
+            return 0; /* killed in this stop; its end is what comes next */
         if (signo == SIGTRAP && is_breakpoint(tid)) {
             /* The kernel forgets a signal whose stop was taken: it must not be left to the thread if we die now. */
-            if (!consumed)
-                take_stop(tid, status);
+            int current = consumed ? status : take_stop(tid, status);
+            if (current != status)
+                return on_stop(all, tid, current, 1, out);
             return report(out, NOTICED, tid, owner->pid, 0);
         }
         return on_signal(all, thread, signo, out);
@@ -84,6 +87,11 @@ int on_stop(struct loop *all, int tid, int status, int consumed, struct event *o
     case EVENT_CLONE:
     case EVENT_FORK:
     case EVENT_VFORK:
+        if (said && all->always && event == EVENT_CLONE && !owner->executed && !owner->threaded) {
+            created(all, thread, event, said, 0);
+            owner->threaded = owner->threads > 1;
+            return report(out, THREADED, tid, owner->pid, 0);
+        }
         if (said)
             created(all, thread, event, said, 1);
         else

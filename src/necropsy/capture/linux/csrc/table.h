@@ -25,7 +25,7 @@ struct process {
     uint64_t held_since, last_held; /* ns of the monotonic clock */
     uint64_t quiet_until;           /* the same: until then it is not returned as REQUESTED */
     uint32_t faults, repeats; /* handled ones, as far as they were looked up; those with the same registers as before */
-    uint8_t holding, told, killed, measured, executed;
+    uint8_t holding, told, killed, measured, executed, threaded;
 };
 
 /* The last siginfo of each signal that a process got. */

@@ -12,7 +12,9 @@ from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from necropsy.capture.linux.inspect import memory_map
 from necropsy.capture.linux.inspect.memory_map import MapEntry, MemoryMap
+from necropsy.capture.linux.inspect.process_memory import ProcessMemory
 from necropsy.capture.process.memory import Memory
 from necropsy.errors import InputError
 from necropsy.formats.call_rules import CallRules
@@ -272,3 +274,17 @@ def vdso_image(maps: MemoryMap, memory: Memory) -> bytes | None:
     """The kernel's own library as it is mapped; None where it cannot be read."""
     one = maps.named("[vdso]")
     return None if one is None else memory.exactly(one.low, one.high - one.low)
+
+
+def address_of(pid: int, function: str, part: str) -> int | None:
+    """Where a running process has a function of one of the files whose path contains ``part``; None if nowhere.
+
+    Raises OSError where the process is gone, ValueError for a damaged file.
+    """
+    mapped = MemoryMap(one for one in memory_map.read(pid) if one.path is not None and part in one.path)
+    if not len(mapped):
+        return None
+    with ProcessMemory(pid) as memory:
+        files = find(pid, mapped, memory).files
+        found = (one.symbol(function) for one in files if part.strip("/") in one.name)
+        return next((at for at in found if at is not None), None)

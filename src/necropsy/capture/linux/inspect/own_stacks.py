@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from necropsy.capture.linux.inspect.resident_pages import TooLargeError
+from necropsy.capture.linux.inspect.resident_pages import PageMap, TooLargeError
 from necropsy.capture.linux.inspect.stack_marks import StackMark, StackReader, is_locked
 from necropsy.model import Gap, StackUse
 
@@ -73,7 +73,8 @@ class OwnStacks:
                     unread += 1
                     why = why or "their stacks were not found"
                     continue
-                mark.look(self.pid, now)
+                with PageMap(self.pid) as pages:
+                    mark.look(pages, now)
                 mark.exact = not is_locked(self.pid, mark) if mark.lowest == mark.low else True
                 living[key] = mark
             except FileNotFoundError:

@@ -13,6 +13,10 @@ import fcntl
 import os
 import struct
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Self
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 _PRESENT, _SWAPPED = 1 << 63, 1 << 62
@@ -22,6 +26,8 @@ _ARGUMENT = struct.Struct("<12Q")
 """size, flags, start, end, walk_end, vec, vec_len, max_pages, category_inverted, _mask, _anyof_mask, return_mask."""
 _REGION = struct.Struct("<3Q")
 _IS_PRESENT, _IS_SWAPPED = 1 << 3, 1 << 4
+_UNKNOWN = frozenset({errno.ENOTTY, errno.EINVAL})
+"""What an older kernel answers."""
 _REGIONS = 1024
 _WINDOW = 1 << 16
 """Pages that are looked at together."""
@@ -33,35 +39,65 @@ class TooLargeError(Exception):
     """The kernel is older than Linux 6.7, and there are too many pages to look at each."""
 
 
+class PageMap:
+    """The page map of one process, open: a stack of it is looked at in 2 us."""
+
+    def __init__(self, pid: int) -> None:
+        """Raises OSError where the process is gone or not accessible."""
+        # Ten times a second: Path takes longer.
+        self._handle = os.open(f"/proc/{pid}/pagemap", os.O_RDONLY | os.O_CLOEXEC)
+        self._found = ctypes.create_string_buffer(_REGION.size)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._handle)
+
+    def lowest(self, low: int, high: int) -> int | None:
+        """The first touched page in this range; None where there is none. Raises OSError, TooLargeError."""
+        first, last = low // PAGE * PAGE, -(-high // PAGE) * PAGE
+        try:
+            argument = bytearray(_argument(first, last, self._found, 1))
+            found = fcntl.ioctl(self._handle, _SCAN, argument) if first < last else 0
+        except OSError as error:
+            if error.errno not in _UNKNOWN:
+                raise
+            start = next(self.ranges(low, high), None)
+            return None if start is None else start[0]
+        return _REGION.unpack(self._found)[0] if found else None
+
+    def ranges(self, low: int, high: int) -> Iterator[tuple[int, int]]:
+        """As ``ranges`` of the module."""
+        first, last = low // PAGE * PAGE, -(-high // PAGE) * PAGE
+        try:
+            yield from _scanned(self._handle, first, last)
+        except OSError as error:
+            if error.errno not in _UNKNOWN:
+                raise
+            if last - first > MOST_LOOKED_AT:
+                raise TooLargeError(f"{last - first:,} bytes") from None
+            yield from _looked_at(self._handle, first, last)
+
+
 def ranges(pid: int, low: int, high: int) -> Iterator[tuple[int, int]]:
     """``[low, high)`` of the touched pages in this range, ascending; neighbours are joined as far as they are seen.
 
     Raises OSError where the process is gone or not accessible, and TooLargeError for too large a range.
     """
-    first, last = low // PAGE * PAGE, -(-high // PAGE) * PAGE
-    # For each thread of a program, ten times a second: Path takes longer.
-    handle = os.open(f"/proc/{pid}/pagemap", os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        yield from _scanned(handle, first, last)
-    except OSError as error:
-        if error.errno not in {errno.ENOTTY, errno.EINVAL}:
-            raise
-        if last - first > MOST_LOOKED_AT:
-            raise TooLargeError(f"{last - first:,} bytes") from None
-        yield from _looked_at(handle, first, last)
-    finally:
-        os.close(handle)
+    with PageMap(pid) as pages:
+        yield from pages.ranges(low, high)
+
+
+def _argument(low: int, high: int, found: ctypes.Array[ctypes.c_char], count: int) -> bytes:
+    touched = _IS_PRESENT | _IS_SWAPPED
+    return _ARGUMENT.pack(_ARGUMENT.size, 0, low, high, 0, ctypes.addressof(found), count, 0, 0, 0, touched, touched)
 
 
 def _scanned(handle: int, low: int, high: int) -> Iterator[tuple[int, int]]:
     found = ctypes.create_string_buffer(_REGIONS * _REGION.size)
-    touched = _IS_PRESENT | _IS_SWAPPED
     while low < high:
-        argument = bytearray(
-            _ARGUMENT.pack(
-                _ARGUMENT.size, 0, low, high, 0, ctypes.addressof(found), _REGIONS, 0, 0, 0, touched, touched
-            )
-        )
+        argument = bytearray(_argument(low, high, found, _REGIONS))
         count = fcntl.ioctl(handle, _SCAN, argument)
         for start, end, _ in _REGION.iter_unpack(memoryview(found)[: count * _REGION.size]):
             yield start, end

@@ -6,22 +6,29 @@ by a frame or by a probe ahead of one (``-fstack-clash-protection``), to a page;
 
 from __future__ import annotations
 
+import os
 import re
 import struct
 from dataclasses import dataclass
 from pathlib import Path
 
-from necropsy.capture.linux.inspect import memory_map, resident_pages
+from necropsy.capture.linux.inspect import memory_map
 from necropsy.capture.linux.inspect.process_memory import ProcessMemory
+from necropsy.capture.linux.inspect.resident_pages import PAGE, PageMap
 from necropsy.capture.linux.unwind import stack_bounds
 from necropsy.capture.process.memory import Memory
 from necropsy.capture.process.registers import Registers
 from necropsy.model import Frame, SetBy, Stack, StackFunction, StackUse
 
-PAGE = resident_pages.PAGE
 _DEFAULT = 2 << 20
 """ARCH_STACK_DEFAULT_SIZE of glibc on x86-64: the size of a thread's stack where the limit is unlimited."""
 _HUGE = 2 << 20
+_FARTHEST = 64 << 20
+"""Bytes of a stack without a limit that are looked at below what was mapped of it."""
+_LAID_OUT = 32 << 10
+"""Bytes at the top of a stack: thread-local data, and what glibc leaves of an ended thread (``PTHREAD_STACK_MIN``)."""
+_LONGEST_COMM = 64
+"""Bytes: TASK_COMM_LEN is 16, and names of workers of the kernel can be a little longer."""
 _STARTER = (0x600, 0x700)
 """``start_routine`` lies at 0x640 of ``struct pthread`` in glibc 2.34 to 2.41; it is recognised, not assumed."""
 
@@ -83,13 +90,20 @@ class StackMark:
         """No copy was tried yet."""
         self.copied_at = self.high
 
-    def look(self, pid: int, now: float) -> None:
+    def look(self, pages: PageMap, now: float) -> None:
         """Move the mark if a lower page was touched since the last look. Raises OSError, TooLargeError."""
         until = self.high if self.lowest is None else self.lowest
         # Of memory that the program brought, the first page may hold something else at its beginning.
-        found = next(resident_pages.ranges(pid, -(-self.low // PAGE) * PAGE, until), None)
-        if found is not None and (self.lowest is None or found[0] < self.lowest):
-            self.lowest, self.at = max(found[0], self.low), now
+        found = pages.lowest(-(-self.low // PAGE) * PAGE, until)
+        if found is not None and (self.lowest is None or found < self.lowest):
+            self.lowest, self.at = max(found, self.low), now
+
+    def has_grown(self, pages: PageMap) -> bool:
+        """Whether the main thread's stack reaches lower than ``low`` by now. Raises OSError, TooLargeError.
+
+        Its mapping grows to where a page is touched. To read all mappings takes a hundred times as long.
+        """
+        return pages.lowest(max(self.high - (self.size or _FARTHEST), 0), self.low) is not None
 
     def inherit(self, parent: int | None) -> None:
         """The process was forked: the pages that its parent has touched are not its own.
@@ -99,9 +113,10 @@ class StackMark:
         """
         found = None
         if parent is not None and self.lowest is not None:
-            found = next(resident_pages.ranges(parent, self.low, self.high), None)
+            with PageMap(parent) as pages:
+                found = pages.lowest(self.low, self.high)
         self.copied_at = self.lowest if self.lowest is not None else self.high
-        self.inherited = self.lowest if found is None or self.lowest is None else max(self.lowest, found[0])
+        self.inherited = self.lowest if found is None or self.lowest is None else max(self.lowest, found)
 
     def note_pointer(self, pointer: int) -> None:
         """See whether the thread's stack pointer is in its stack; that of the main thread may have grown meanwhile."""
@@ -135,10 +150,37 @@ class StackMark:
             peak_at=None if at is None else round(max(at - begun, 0.0), 3),
             ended=self.ended,
             exact=self.exact,
-            inherited=None if self.inherited is None else self.high - self.inherited,
+            inherited=None if self.inherited is None else self.high - self.inherited or None,
             set_by=self.set_by,
             functions=self.functions if own is not None else None,
         )
+
+
+class ForkedStacks:
+    """What a fork has of its parent's stacks: what was touched when it created its first thread.
+
+    glibc takes the stacks of threads that the fork does not have for its new ones (``__reclaim_stacks``).
+    """
+
+    def __init__(self, pid: int, maps: memory_map.MemoryMap) -> None:
+        """Read it, while no thread runs but the first one. Raises OSError, TooLargeError."""
+        self._maps = maps
+        self._lowest: dict[int, int] = {}
+        """By the upper end of what lies above a guard."""
+        below: memory_map.MapEntry | None = None
+        with PageMap(pid) as pages:
+            for one in maps:
+                if one.writable and below is not None and below.high == one.low and not below.readable:
+                    self._lowest[one.high] = pages.lowest(one.low, one.high) or one.high
+                below = one
+
+    def inherited(self, mark: StackMark) -> int | None:
+        """The lowest page that a thread created since then has on its stack of another one; None where unknown."""
+        if self._maps.at(mark.high - 1) is None:
+            return mark.high
+        lowest = self._lowest.get(mark.high)
+        # Thread-local data is laid out before the thread begins, and its own frames follow on the same pages.
+        return mark.high if lowest is not None and mark.high - lowest <= _LAID_OUT else lowest
 
 
 class StackReader:
@@ -237,7 +279,11 @@ class StackReader:
 def name_of(pid: int, tid: int) -> str | None:
     """The thread's name, as the kernel has it."""
     try:
-        return Path(f"/proc/{pid}/task/{tid}/comm").read_text(errors="replace").rstrip("\n") or None
+        handle = os.open(f"/proc/{pid}/task/{tid}/comm", os.O_RDONLY | os.O_CLOEXEC)  # often; Path takes longer
+        try:
+            return os.read(handle, _LONGEST_COMM).decode(errors="replace").rstrip("\n") or None
+        finally:
+            os.close(handle)
     except OSError:
         return None
 

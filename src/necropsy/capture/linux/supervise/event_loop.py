@@ -51,6 +51,8 @@ class Kind(IntEnum):
     """Stopped at a signal (``value``) that asks it to end and that it did not send itself: see ``Loop.requests``."""
     NOTICED = 14
     """Stopped at a breakpoint of ``hardware_breakpoint``, to be continued without a signal."""
+    THREADED = 15
+    """A fork that has executed nothing, stopped at a clone(2): as a rule its first thread. Only with ``always``."""
 
 
 class Event(NamedTuple):
@@ -164,8 +166,10 @@ class Loop(Protocol):
 
 def go_on(loop: Loop, event: Event) -> None:
     """Let the thread or the process of an event go on, where nothing could be decided about it."""
-    if event.kind in {Kind.EXECUTED, Kind.ASKED, Kind.INTERRUPTED, Kind.RESUMED, Kind.REQUESTED, Kind.NOTICED}:
-        loop.resume(event.tid, 0 if event.kind is Kind.EXECUTED else event.value)
+    if event.kind in {Kind.ASKED, Kind.INTERRUPTED, Kind.RESUMED, Kind.REQUESTED, Kind.NOTICED, Kind.THREADED}:
+        loop.resume(event.tid, event.value)
+    elif event.kind is Kind.EXECUTED:
+        loop.resume(event.tid)
     elif event.kind is Kind.RESTS:
         loop.listen(event.tid)
     elif event.kind is Kind.EXITING:

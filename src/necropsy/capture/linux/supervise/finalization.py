@@ -12,9 +12,8 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from necropsy.capture.linux.inspect import memory_map, modules
+from necropsy.capture.linux.inspect import modules
 from necropsy.capture.linux.inspect.link_map import auxiliary
-from necropsy.capture.linux.inspect.process_memory import ProcessMemory
 from necropsy.capture.linux.supervise import hardware_breakpoint, ptrace
 
 _FUNCTION = "Py_FinalizeEx"
@@ -40,7 +39,7 @@ class Finalizations:
         if len(self._handles) >= _MOST or not hardware_breakpoint.is_supported():
             return
         with contextlib.suppress(OSError, ValueError):
-            address = _address(pid)
+            address = modules.address_of(pid, _FUNCTION, "python")
             if address is None:
                 address = auxiliary(Path(f"/proc/{pid}/auxv").read_bytes()).get(_AT_ENTRY)
                 if address is None:
@@ -66,7 +65,7 @@ class Finalizations:
         if address is None or address != first:
             return address is not None
         with contextlib.suppress(OSError, ValueError):
-            found = _address(pid)
+            found = modules.address_of(pid, _FUNCTION, "python")
             if found is not None:
                 self._handles[pid] = hardware_breakpoint.opened(pid, found)
         return False
@@ -76,13 +75,3 @@ class Finalizations:
         handle = self._handles.pop(pid, None)
         if handle is not None:
             os.close(handle)
-
-
-def _address(pid: int) -> int | None:
-    mapped = memory_map.MemoryMap(one for one in memory_map.read(pid) if one.path is not None and "python" in one.path)
-    if not len(mapped):
-        return None
-    with ProcessMemory(pid) as memory:
-        files = modules.find(pid, mapped, memory).files
-        found = (one.symbol(_FUNCTION) for one in files if "python" in one.name)
-        return next((at for at in found if at is not None), None)

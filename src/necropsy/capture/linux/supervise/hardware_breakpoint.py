@@ -36,6 +36,8 @@ _SIGINFO = struct.Struct("<8xi4xQQ")
 """``si_code``, ``si_addr``, ``si_perf_data``."""
 _OLDEST = (5, 19)
 """Before, the kernel forced SIGTRAP upon a thread that blocks it."""
+_SIGSETXID = 33
+"""Of glibc, which lets nobody block it: it does so itself, with all others, while ``pthread_create`` calls clone(2)."""
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -54,7 +56,9 @@ def opened(tid: int, address: int, *, with_new_threads: bool = False) -> int:
     Raises OSError where it is not permitted, the thread is gone, or another program uses all breakpoints.
     """
     status = status_of(tid)
-    if not is_supported() or any(has_signal(status, name, signal.SIGTRAP) for name in ("SigBlk", "SigIgn", "SigCgt")):
+    is_creating = has_signal(status, "SigBlk", _SIGSETXID)
+    masks = ("SigIgn", "SigCgt") if is_creating else ("SigBlk", "SigIgn", "SigCgt")
+    if not is_supported() or any(has_signal(status, name, signal.SIGTRAP) for name in masks):
         raise PermissionError("SIGTRAP is not free for a breakpoint")
     attributes = bytearray(_SIZE)
     struct.pack_into("<II8xQ", attributes, 0, _TYPE_BREAKPOINT, _SIZE, 1)

@@ -72,6 +72,8 @@ class ProfilingTracer(Tracer):
         super()._exiting(process, tid, ending)
 
     def _stopped(self, process: Traced, event: Event) -> None:
+        if event.kind is Kind.THREADED:
+            self.stacks.threaded(process)
         if event.kind is Kind.NOTICED:
             address = self.stacks.noticed(process, event.tid)
             if address is not None and not self.members.bell.waits_at(process.pid, address):

@@ -199,6 +199,15 @@ def has_moved_on(stop: Stop) -> bool:
     return found is not None and not (stop.is_signal and found.si_status == stop.signo)
 
 
+def is_at_its_end(tid: int) -> bool:
+    """Whether a thread that was stopped has come to its EVENT_EXIT since, or is gone: it was killed in its stop."""
+    try:
+        found = os.waitid(os.P_PID, tid, os.WEXITED | os.WSTOPPED | os.WNOWAIT | os.WNOHANG | WALL)
+    except ChildProcessError:
+        return True
+    return found is not None and (found.si_code != os.CLD_TRAPPED or found.si_status >> 8 == EVENT_EXIT)
+
+
 @dataclass(frozen=True)
 class Stop:
     """A ptrace-stop as waitpid reported it: ``event`` is 0 for a signal-delivery-stop."""

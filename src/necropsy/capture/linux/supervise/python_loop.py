@@ -7,7 +7,6 @@ import itertools
 import os
 import signal
 import time
-from collections import deque
 from collections.abc import Collection, Mapping
 
 from necropsy.capture.linux.supervise import fatal_signals, hardware_breakpoint, interrupted_calls, ptrace
@@ -41,7 +40,6 @@ class PythonLoop:
         self._always, self._failures = always, failures
         self._known = TracedThreads(journal)
         self.adopt = self._known.adopt
-        self._queue: deque[Tracee] = deque()
         self._root_ended, self._requests = False, frozenset[int]()
         self._leaving: ThreadGroup | None = None
         _ = root and self._known.add(root, root)
@@ -61,8 +59,8 @@ class PythonLoop:
         return Event(Kind.NOTHING, 0, 0, 0)
 
     def _queued(self) -> Event | None:
-        while self._queue:
-            thread = self._queue.popleft()
+        while self._known.queue:
+            thread = self._known.queue.popleft()
             if thread.held is not None and self._known.threads.get(thread.tid) is thread and not thread.process.holding:
                 stop, thread.held = thread.held, None
                 moved_on = ptrace.has_moved_on(Stop(thread.tid, stop & 0x7F, stop >> 8))
@@ -132,6 +130,8 @@ class PythonLoop:
                 self._known.created(thread, event, go_on=False)
             keep_stopped(thread, taken(tid, stop))
             return self._held_event(process)
+        if event == 0 and self._always and ptrace.is_at_its_end(tid):
+            return None  # killed in this stop; its end is what comes next
         if event == 0 and hardware_breakpoint.is_hit(tid, signo):
             taken(tid, stop)  # the kernel forgets the signal then, should this process end now
             return Event(Kind.NOTICED, tid, process.pid, 0)
@@ -139,6 +139,10 @@ class PythonLoop:
             return self._signal(thread, signo)
         if event == ptrace.EVENT_STOP:
             return self._event_stop(thread, signo)
+        if self._always and event == ptrace.EVENT_CLONE and not process.threaded:
+            self._known.created(thread, event, go_on=False)
+            process.threaded = len(process.threads) > 1
+            return Event(Kind.THREADED, tid, process.pid, 0)
         if event in _NEW:
             self._known.created(thread, event, go_on=True)
         elif event == ptrace.EVENT_EXIT:
@@ -166,7 +170,7 @@ class PythonLoop:
         if process in self._known.holds:
             self._known.holds.remove(process)
         signals = process.signals
-        fresh = self._known.processes[process.pid] = ThreadGroup(process.pid, signals=signals)
+        fresh = self._known.processes[process.pid] = ThreadGroup(process.pid, signals=signals, threaded=True)
         fresh.threads[tid] = self._known.threads[tid] = Tracee(tid, fresh)
         return Event(Kind.EXECUTED, tid, process.pid, former)
 
@@ -228,18 +232,13 @@ class PythonLoop:
             if "VmHWM" in status and "VmPeak" in status:
                 rss, size = (int(status[name].split()[0]) * 1024 for name in ("VmHWM", "VmPeak"))
                 process.peaks = rss, size, main_stack(tid, status)
-        if killed and not self._root_ended and not process.told:
-            if os.WTERMSIG(ending) == signal.SIGSYS or not process.killed:
-                process.killed = True
-                return Event(Kind.EXITING, tid, process.pid, ending)
-        elif not killed and (
-            (tid in process.chances and os.WEXITSTATUS(ending) and not self._root_ended and not process.told)
-            or (
-                not alone
-                and not process.measured
-                and (self._always or (ending and (self._failures or process.pid == self._root)))
-            )
-        ):
+        is_first = os.WTERMSIG(ending) == signal.SIGSYS or not process.killed
+        if killed and is_first and not self._root_ended and not process.told:
+            process.killed = True
+            return Event(Kind.EXITING, tid, process.pid, ending)
+        gives_up = tid in process.chances and os.WEXITSTATUS(ending) and not self._root_ended and not process.told
+        is_wanted = self._always or (ending and (self._failures or process.pid == self._root))
+        if not killed and (gives_up or (is_wanted and not alone and not process.measured)):
             process.measured = True
             return Event(Kind.EXITING, tid, process.pid, ending)
         self.let_exit(tid)
@@ -296,7 +295,8 @@ class PythonLoop:
         if thread is not None:
             thread.held = None
         with contextlib.suppress(OSError):
-            ptrace.cont(tid, signo)
+            if not self._always or not ptrace.is_at_its_end(tid):  # else it was killed, and its end is of interest
+                ptrace.cont(tid, signo)
 
     def listen(self, tid: int) -> None:
         """As ``Loop.listen``."""
@@ -347,7 +347,7 @@ class PythonLoop:
             if ours or event in _NEW:  # whom it created is known already
                 self._go_on(thread, 0)
             else:
-                self._queue.append(thread)
+                self._known.queue.append(thread)
 
     def _go_on(self, thread: Tracee, signo: int) -> None:
         stop = thread.held or 0

@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from necropsy.capture.linux.inspect import memory_map, modules, registers
+from necropsy.capture.linux.inspect import modules, registers
 from necropsy.capture.linux.inspect.link_map import auxiliary
-from necropsy.capture.linux.inspect.process_memory import ProcessMemory
 from necropsy.capture.linux.inspect.python_threads import PythonThreads
-from necropsy.capture.linux.inspect.resident_pages import TooLargeError
+from necropsy.capture.linux.inspect.resident_pages import PageMap, TooLargeError
 from necropsy.capture.linux.inspect.stack_marks import (
+    ForkedStacks,
     StackMark,
     StackReader,
     is_backed_by_huge_pages,
@@ -38,6 +38,8 @@ _COPIES = 5
 """Stacks of a process of which it is said what filled them."""
 _LEAST_COPIED, _MOST_COPIED = 64 << 10, 64 << 20
 """Bytes in use of those."""
+_COST = 600
+"""A look at all stacks takes at most this part of the time; how deep they were is not lost between two looks."""
 _MOST_THREADS = 4096
 """The most threads of one process whose stacks are reported."""
 
@@ -63,6 +65,7 @@ class _Profiled:
     """Those whose contents are kept, the one that came least close first."""
     unknown: set[int] = field(default_factory=set)
     """Threads whose stacks were not found."""
+    forked: ForkedStacks | None = None
 
     def every(self) -> Iterator[StackMark]:
         """All stacks, those of living threads first."""
@@ -111,13 +114,13 @@ class StackProfile:
 
     def look(self, living: Sequence[Traced]) -> None:
         """See how deep all stacks were touched, if it is time to."""
-        now = time.monotonic()
+        now, begun = time.monotonic(), time.thread_time()
         if now < self._next:
             return
         for process in living:
             with contextlib.suppress(OSError, TooLargeError):  # it is gone, or is another program by now
                 self._look_at(process)
-        looked = time.monotonic()
+        cost_s = time.thread_time() - begun
         for process in living:
             if (profiled := self._of.get(id(process))) is not None and profiled.ended_alone is None:
                 profiled.read_names()
@@ -125,8 +128,7 @@ class StackProfile:
                     for mark in profiled.marks.values():
                         profiled.live.look(mark)
                     profiled.live.probe(tuple(profiled.marks.values()))
-        # What a look costs must not add up to more than a hundredth of the time.
-        self._next = now + max(self.interval_s, 100 * (looked - now))
+        self._next = now + max(self.interval_s, _COST * cost_s)
 
     def begin_late(self, process: Traced) -> None:
         """Look at a process that has run for a while: when its stacks got as deep as they are is not known."""
@@ -138,17 +140,23 @@ class StackProfile:
         profiled = self._profiled(process)
         if profiled.ended_alone is not None:
             return  # it is about to end, and was read for that
-        now = time.monotonic()
         tids = {int(name) for name in os.listdir(f"/proc/{process.pid}/task")}  # noqa: PTH208 - often; Path takes longer
         for tid in profiled.marks.keys() - tids:
             self._over(profiled, tid)
         profiled.unknown &= tids
-        for tid in tids - profiled.unknown:
-            self._look_at_thread(process, profiled, tid, self._base_of(tid), now)
+        try:
+            opened = PageMap(process.pid)
+        except (FileNotFoundError, PermissionError) as error:
+            if profiled.marks or "VmSize" not in status_of(process.pid):
+                raise  # it is about to be gone
+            self._no_page_map(error)
+            return
+        with opened as pages:
+            for tid in tids - profiled.unknown:
+                self._mark_of(process, profiled, tid, self._base_of(tid), pages)
 
-    def _look_at_thread(
-        self, process: Traced, profiled: _Profiled, tid: int, base: int, now: float
-    ) -> StackMark | None:
+    def _mark_of(self, process: Traced, profiled: _Profiled, tid: int, base: int, pages: PageMap) -> StackMark | None:
+        now = time.monotonic()
         mark = profiled.marks.get(tid)
         if mark is None:
             mark = self._found(process, profiled, tid, base)
@@ -157,22 +165,17 @@ class StackProfile:
                     profiled.unknown.add(tid)
                 return None
             profiled.marks[tid] = mark
-        try:
-            mark.look(process.pid, now)
-        except (FileNotFoundError, PermissionError) as error:
-            if mark.lowest is not None or "VmSize" not in status_of(process.pid):
-                raise  # it is about to be gone
-            profiled.marks.pop(tid)
-            profiled.unknown.add(tid)
-            self._no_page_map(error)
-            return None
-        if mark.is_main and mark.lowest == mark.low and (grown := profiled.reader.main(tid)) is not None:
+        mark.look(pages, now)
+        if mark.is_main and mark.has_grown(pages) and (grown := profiled.reader.main(tid)) is not None:
             mark.low = grown.low
-            mark.look(process.pid, now)
+            mark.look(pages, now)
         if not process.executed and process.role == "child" and mark.inherited is None:
-            parent = self._parent_of(process)
-            # Whatever it is, the fork came with no more than both of them show now.
-            mark.inherit(parent.pid if parent is not None else None)
+            if tid != process.pid and profiled.forked is not None:
+                mark.inherited = profiled.forked.inherited(mark)
+            if mark.inherited is None:
+                parent = self._parent_of(process)
+                # Whatever it is, the fork came with no more than both of them show now.
+                mark.inherit(parent.pid if parent is not None else None)
         return mark
 
     def _no_page_map(self, error: OSError) -> None:
@@ -212,6 +215,12 @@ class StackProfile:
         except (OSError, ValueError) as error:
             self._refused = f"a breakpoint was not permitted ({error}); see kernel.perf_event_paranoid"
 
+    def threaded(self, process: Traced) -> None:
+        """The process is a fork, stopped where it creates its first thread. Raises nothing."""
+        with contextlib.suppress(OSError, TooLargeError, ValueError):
+            profiled = self._profiled(process)
+            profiled.forked = ForkedStacks(process.pid, profiled.reader.maps(fresh=True))
+
     def noticed(self, process: Traced, tid: int) -> int | None:
         """The address of the breakpoint at which the thread is stopped, if it is one of ours. Raises nothing."""
         profiled = self._of.get(id(process))
@@ -224,7 +233,7 @@ class StackProfile:
                     self._ends(process, profiled, tid)
             else:
                 profiled.close()
-                profiled.thread_end = _function(process.pid, _END)
+                profiled.thread_end = modules.address_of(process.pid, _END, "/libc")
                 self._wait_for_ends(process.pid, profiled)
             return address
         return None
@@ -239,10 +248,13 @@ class StackProfile:
 
     def _ends(self, process: Traced, profiled: _Profiled, tid: int) -> None:
         profiled.unknown.discard(tid)
-        mark = self._look_at_thread(process, profiled, tid, registers.read(tid)["fs_base"], time.monotonic())
+        known = profiled.marks.get(tid)
+        with PageMap(process.pid) as pages:
+            mark = self._mark_of(process, profiled, tid, registers.read(tid)["fs_base"], pages)
         if mark is not None:
             self._is_exact(process, mark)
-            mark.name = name_of(process.pid, tid) or mark.name
+            if mark is known:
+                mark.name = name_of(process.pid, tid) or mark.name
 
     def at_exit(self, process: Traced) -> None:
         """One thread is stopped where the process is about to end; the others are about to stop. Raises nothing.
@@ -272,7 +284,8 @@ class StackProfile:
                     if mark is None or not mark.exact:
                         profiled.unknown.discard(tid)
                         base = registers.read(tid)["fs_base"]
-                        mark = self._look_at_thread(process, profiled, tid, base, time.monotonic())
+                        with PageMap(process.pid) as pages:
+                            mark = self._mark_of(process, profiled, tid, base, pages)
                 if mark is not None:
                     with contextlib.suppress(OSError):
                         mark.note_pointer(registers.read(tid).sp)
@@ -385,13 +398,3 @@ class StackProfile:
             profiled.thread_end = origin.thread_end
             self._wait_for_ends(process.pid, profiled)
         return profiled
-
-
-def _function(pid: int, name: str) -> int | None:
-    """The address of a function of the C library in a process; None in one that has none, or another one."""
-    mapped = memory_map.MemoryMap(one for one in memory_map.read(pid) if one.path is not None and "/libc" in one.path)
-    if not len(mapped):
-        return None
-    with ProcessMemory(pid) as memory:
-        found = (one.symbol(name) for one in modules.find(pid, mapped, memory).files)
-        return next((at for at in found if at is not None), None)

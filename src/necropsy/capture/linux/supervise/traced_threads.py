@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections import deque
 from dataclasses import dataclass, field
 
 from necropsy.capture.linux.supervise import ptrace
@@ -34,6 +35,8 @@ class ThreadGroup:
     told: bool = False
     killed: bool = False
     measured: bool = False
+    threaded: bool = False
+    """It has executed something, or was returned when it created its first thread."""
 
     @property
     def running(self) -> list[int]:
@@ -78,6 +81,8 @@ class TracedThreads:
         """Wait statuses of threads that ended before their creator told of them, and when."""
         self.holds: list[ThreadGroup] = []
         """Processes whose threads are being stopped."""
+        self.queue: deque[Tracee] = deque()
+        """Those left in a stop (``held``) that is to get its ordinary turn."""
 
     def add(self, tid: int, pid: int) -> Tracee:
         """A thread of a process, which may be new too; nobody is told."""
@@ -121,6 +126,9 @@ class TracedThreads:
             self.finish(thread, ending)
         elif waits and held and own == pid:
             keep_stopped(thread, ptrace.EVENT_STOP << 8 | signal.SIGTRAP)
+        elif waits and own == pid and not go_on:
+            thread.held = ptrace.EVENT_STOP << 8 | signal.SIGTRAP
+            self.queue.append(thread)
         elif waits:
             ptrace.cont(tid)
 

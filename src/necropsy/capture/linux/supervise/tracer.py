@@ -150,6 +150,8 @@ class Tracer:
                 self._asked(process, event.tid, event.value)
             case Kind.REQUESTED:
                 self._requested(process, event.tid, event.value)
+            case Kind.THREADED:
+                self._loop.resume(event.tid)
             case Kind.NOTICED:
                 self._loop.resume(self._bell.noticed(process, event.tid))
             case _:

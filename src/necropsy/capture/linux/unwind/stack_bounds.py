@@ -104,8 +104,8 @@ def of_control_block(maps: MemoryMap, memory: Memory, thread_pointer: int) -> St
     """
     first, last = memory.processor.control_block
     data = memory.some(thread_pointer + first, last - first + 24)
-    for offset in range(0, min(last - first, len(data) - 24), 8):
-        block, size, guard = struct.unpack_from("<QQQ", data, offset)
+    words = struct.unpack(f"<{len(data) // 8}Q", data[: len(data) & ~7])
+    for block, size, guard in zip(words, words[1:], words[2:], strict=False):
         if not (block < thread_pointer < block + size and 0 < size < 1 << 44 and guard < size):
             continue
         # User-given stacks (pthread_attr_setstack) need not be aligned to pages and have no guard of glibc's.
