@@ -27,7 +27,6 @@ from necropsy.json_lines import Answers
 from necropsy.model import Document
 from necropsy.temporary_folders import TemporaryFolder
 from necropsy.watch import client
-from necropsy.watch.client import VARIABLE
 
 _RUN_S = 60.0
 """Seconds that a run may take here; what takes longer is run again in a process of its own, which has more."""
@@ -53,7 +52,7 @@ class ForkedRuns:
             return
         try:
             self._find_watcher()
-            self._servers[guard] = _Server(self._python, self._imports, os.environ[VARIABLE], guard=guard)
+            self._servers[guard] = _Server(self._python, self._imports, os.environ[client.VARIABLE], guard=guard)
         except OSError:
             self._is_possible = False
 
@@ -79,13 +78,13 @@ class ForkedRuns:
         servers, self._servers = self._servers, {}
         for server in servers.values():
             server.close()
-        if self._started is not None and os.environ.get(VARIABLE) == self._started:
-            del os.environ[VARIABLE]  # it ends as soon as it has nobody to watch
+        if self._started is not None and os.environ.get(client.VARIABLE) == self._started:
+            del os.environ[client.VARIABLE]  # it ends as soon as it has nobody to watch
         self._started = None
 
     def _find_watcher(self) -> None:
         """Leave the path of a watcher that answers in the environment. Raises ``OSError`` if none can be started."""
-        path = os.environ.get(VARIABLE)
+        path = os.environ.get(client.VARIABLE)
         if path is not None:
             with contextlib.suppress(OSError):
                 client.connect(path).close()
