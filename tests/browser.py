@@ -12,6 +12,8 @@ import pytest
 
 WIDTHS = (390, 1280)
 """A phone and a desktop, in CSS pixels."""
+_LONG_MS = 120_000.0
+"""Ends what hangs, and decides nothing else: Playwright's own five seconds are too few on a busy machine."""
 _EXECUTABLE = next(
     (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), ""
 )
@@ -63,11 +65,11 @@ def wait_for_text(page: Any, selector: str, text: str) -> None:
     """
     from playwright.sync_api import expect
 
-    expect(page.locator(selector)).to_contain_text(text)
+    expect(page.locator(selector)).to_contain_text(text, timeout=_LONG_MS)
 
 
 def wait_for_count(page: Any, selector: str, count: int) -> None:
     """Wait until so many elements match. See ``wait_for_text``."""
     from playwright.sync_api import expect
 
-    expect(page.locator(selector)).to_have_count(count)
+    expect(page.locator(selector)).to_have_count(count, timeout=_LONG_MS)

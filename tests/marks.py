@@ -35,6 +35,7 @@ SLOW = (
     # Experiments, each of which is a dozen runs.
     "confirm/test_at_start.py",
     "confirm/test_confirm.py",
+    "confirm/test_ends.py",
     "confirm/test_forking.py",
     "confirm/test_import_order.py",
     "confirm/test_memcheck.py",

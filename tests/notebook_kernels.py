@@ -65,7 +65,7 @@ class Kernel:
             if message["msg_type"] == kind and message["parent_header"].get("msg_id") == identity:
                 return message
 
-    def reply(self, identity: str, seconds: float = 30) -> dict[str, Any]:
+    def reply(self, identity: str, seconds: float = 60) -> dict[str, Any]:
         """Wait for the reply to one request, past late answers to ``wait_for_ready``, which asks each second."""
         while True:
             message: dict[str, Any] = self.client.get_shell_msg(timeout=seconds)

@@ -180,7 +180,7 @@ def test_the_calling_process_stays_as_it_is(tmp_path: Path) -> None:
 
 
 def wait_for(condition: Callable[[], bool]) -> bool:
-    for _ in range(600):
+    for _ in range(2400):
         if condition():
             return True
         time.sleep(0.05)

@@ -31,6 +31,16 @@ def hub(pid=None):
     with open(f"/proc/{pid or tracer()}/status") as file:
         return int(next(line for line in file if line.startswith("PPid")).split()[1])
 
+def until_dead(pid):
+    state = "R"
+    while state not in "ZX":
+        time.sleep(0.01)
+        try:
+            with open(f"/proc/{pid}/stat") as file:
+                state = file.read().rpartition(")")[2].split()[0]
+        except OSError:
+            return
+
 def crash():
     ctypes.string_at(0)
 
@@ -64,7 +74,7 @@ def program(
 
 def facts(process: subprocess.Popen[str]) -> dict[str, Any]:
     """All that it has told, once it has ended."""
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=300)
     found: dict[str, Any] = {}
     for line in output.splitlines():
         found |= json.loads(line)
@@ -82,7 +92,7 @@ def rules(folder: Path) -> list[str]:
     return sorted(verdict.rule if verdict is not None else "none" for verdict in verdicts)
 
 
-def is_gone(pid: int, seconds: float = 10.0) -> bool:
+def is_gone(pid: int, seconds: float = 60.0) -> bool:
     """The process ends within this time."""
     until = time.monotonic() + seconds
     while Path(f"/proc/{pid}").exists() and time.monotonic() < until:

@@ -120,20 +120,18 @@ def run(
     if log not in modes:
         raise OptionError(f"log is one of {', '.join(modes)} here, not {log!r}")
     options = ["--log", log, *(["--python-locals"] if python_locals else []), *(["--guard"] if guard else [])]
-    result = _supervised(
+    return _supervised(
         "run",
         command,
         options,
         timeout=timeout,
+        check=check,
         cwd=cwd,
         env=env,
         given=input,
         reports=reports,
         capture_output=capture_output,
     )
-    if check:
-        result.check()
-    return result
 
 
 @overload
@@ -202,20 +200,18 @@ def profile(
     if heap not in {"off", "memray", "memray-native", "sample"}:
         raise OptionError(f"heap is off, memray, memray-native or sample, not {heap!r}")
     options = ["--interval", str(interval), "--heap", heap]
-    result = _supervised(
+    return _supervised(
         "profile",
         command,
         options,
         timeout=timeout,
+        check=check,
         cwd=cwd,
         env=env,
         given=input,
         reports=reports,
         capture_output=capture_output,
     )
-    if check:
-        result.check()
-    return result
 
 
 def _supervised(
@@ -224,6 +220,7 @@ def _supervised(
     options: Sequence[str],
     *,
     timeout: float | None,
+    check: bool,
     cwd: str | os.PathLike[str] | None,
     env: Mapping[str, str] | None,
     given: bytes | None,
@@ -250,7 +247,7 @@ def _supervised(
         document = supervised.document(folder / "report.json")
         if document is None:
             _raise_failure(failure)
-        return RunResult(
+        result = RunResult(
             command=words,
             returncode=code,
             document=document,
@@ -258,6 +255,9 @@ def _supervised(
             stdout=(folder / "stdout").read_bytes() if capture_output else None,
             stderr=(folder / "stderr").read_bytes() if capture_output else None,
         )
+    if check:
+        result.check()
+    return result
 
 
 def _end_of(document: Document) -> Exit:

@@ -133,9 +133,9 @@ def test_what_led_to_a_pointer_that_is_garbage_is_the_verdict(heap: Path, tmp_pa
 
 @needs_valgrind
 def test_a_budget_that_cannot_hold_it_is_not_begun(heap: Path, tmp_path: Path) -> None:
-    busy = script(tmp_path, "import time\nwhile time.process_time() < 0.5: pass\n" + CALL)
+    busy = script(tmp_path, "import time\nwhile time.process_time() < 1: pass\n" + CALL)
     command = (sys.executable, busy, heap, "overrun", OVER)
-    document, _ = confirmed(tmp_path, *command, options=("--budget", "15"))  # 10 s, and 20 times its half a second
+    document, _ = confirmed(tmp_path, *command, options=("--budget", "30"))  # 10 s, and 20 times its second
     row = valgrind_of(verdict(document))
     assert row.runs == 0
     assert "not run: it may take" in row.outcome

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import contain_jobs as jobs
-from necropsy.contain import Contained, Crashed, Quarantined, TimedOut, calls, contain, spawned
+from necropsy.contain import Contained, Crashed, Quarantined, TimedOut, calls, contain, process, spawned
 from necropsy.contain.unreported import End
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="on Windows all workers are so")
@@ -23,6 +23,7 @@ def _spawning(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Every test has workers of its own."""
     monkeypatch.setattr(spawned, "SPAWNS", True)
     monkeypatch.setattr(calls, "_POOLS", {})
+    monkeypatch.setattr(process, "_WRITTEN_S", 60.0)  # on a busy machine the worker writes its stacks later
     yield
     for pool in calls._POOLS.values():
         pool.close()
@@ -105,7 +106,7 @@ contain(jobs.busy_in_c)()
         assert caller.stdout is not None
         worker = int(caller.stdout.readline())
         caller.kill()
-    until = time.monotonic() + 20
+    until = time.monotonic() + 60
     while is_running(worker) and time.monotonic() < until:
         time.sleep(0.02)
     assert not is_running(worker)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+import standing
 from doctor_building import NATIVE, OF_THE_MACHINE, SUFFIX, Venv, library, needs_compiler, wheel
 from necropsy import probing
 from necropsy.doctor import collect
@@ -85,10 +87,18 @@ def test_the_import_has_the_variables_that_doctor_was_started_with(venv: Venv, t
     assert [one.rule for one in venv.examine("reader", probe=True).findings] == ["env-import-error"]
 
 
-def test_an_import_that_does_not_end(venv: Venv) -> None:
-    package(venv, "waiter", "import time\ntime.sleep(600)\n")
+def test_an_import_that_does_not_end(venv: Venv, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stands = tmp_path / "stands"
+    package(venv, "waiter", f"import time\nopen({str(stands)!r}, 'w').close()\ntime.sleep(600)\n")
+
+    def command(report: Path, deadline: float) -> list[str]:
+        assert deadline > time.time() + 900
+        words = standing.necropsy(stands)
+        return [*words, "run", "--quiet", "--json", str(report), "--timeout", standing.NEVER, "--"]
+
+    monkeypatch.setattr("necropsy.supervised.command", command)
     collected = collect.collect(collect.Wanted(python=venv.python, packages=("waiter",)))
-    answers = examine(probing.imported(collected, limit_s=0.5), environment_rules())
+    answers = examine(probing.imported(collected, limit_s=1000), environment_rules())
     (finding,) = (one for one in answers.findings if one.rule not in OF_THE_MACHINE)
     assert finding.rule == "env-import-slow"
     assert "Importing waiter of waiter 1.0 did not end within the time limit" in finding.summary

@@ -12,12 +12,12 @@ import needs
 from necropsy.formats import exit_phrases
 from necropsy.formats.exit_phrases import Form, forms, found_in
 from necropsy.formats.readers import readers
-from necropsy.formats.readers.endings import READER
-from necropsy.formats.readers.endings_blocks import READERS as BLOCKS
+from necropsy.formats.readers.endings import READERS
 from necropsy.formats.readers.endings_shells import READER as SHELLS
 from necropsy.model import Crash, Exit, Message
 from reading import lines_of, only, pieces
 
+READER, *BLOCKS = READERS
 ALL = (READER, SHELLS, *BLOCKS)
 WHYS = ("memory", "memory-limit", "not-memory", "time", "stopped", "preempted", "probe", "node", "shared-memory")
 each_form = pytest.mark.parametrize("form", forms(), ids=lambda form: form.id)

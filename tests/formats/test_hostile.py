@@ -84,8 +84,11 @@ SAMPLES: dict[str, Sequence[str]] = {
     "apple_lines": test_apple.ALL_LINES,
     "core_dump_notice": test_core_dump_notice.SAMPLES,
     "drawn_tracebacks": (*test_tracebacks.DRAWN, *test_tracebacks.PRINTED),
-    "endings": ["\n".join(form.example for form in forms())],
-    "endings_blocks": (test_exit_phrases.INSPECT % ("true", 137), test_exit_phrases.DESCRIBE),
+    "endings": (
+        "\n".join(form.example for form in forms()),
+        test_exit_phrases.INSPECT % ("true", 137),
+        test_exit_phrases.DESCRIBE,
+    ),
     "endings_shells": ["\n".join(row[0] for row in test_exit_phrases.SHELL_LINES)],
     "faulthandler": test_faulthandler.SAMPLES,
     "jvm": test_jvm.SAMPLES,
@@ -241,6 +244,7 @@ def test_what_is_read_again_is_the_same(reader: TextReader) -> None:
 # ---------------------------------------------------------------- work
 
 
+@pytest.mark.slow
 @each_reader
 def test_a_long_line_takes_no_more_than_it_is_long(reader: TextReader) -> None:
     heads = "\n".join(reader.triggers[:4])
@@ -280,6 +284,7 @@ def test_a_trigger_in_a_long_line_costs_little(reader: TextReader) -> None:
         linear(text, reader, 1, each=EACH)
 
 
+@pytest.mark.slow
 @each_reader
 def test_many_triggers_take_linear_work(reader: TextReader) -> None:
     """Without anything that belongs to them, and with a real text's lines between them."""

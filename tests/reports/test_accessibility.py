@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -52,21 +52,25 @@ def _html(subject: Document | Report) -> str:
     return rendered(subject if isinstance(subject, Document) else document(subject), "html", pages=rule_page)
 
 
-PAGES = {
-    "crash": _html(RECURSION),
-    "deadlock": _html(with_lock_circle()),
-    "threads": _html(with_many_threads(6, calls=4)),
-    "100-workers": _html(document(RECURSION, *WORKERS, UNKNOWN)),
-    "healthy": _html(document()),
-    "doctor": _html(DOCTOR),
-    "profile": _html(TRAINING),
-    "triage": rendered(triage_documents.document(3, 40), "html"),
-    "list": listing.as_html(ROWS),
-    "empty-list": listing.as_html([]),
+PAGES: dict[str, Callable[[], str]] = {
+    "crash": lambda: _html(RECURSION),
+    "deadlock": lambda: _html(with_lock_circle()),
+    "threads": lambda: _html(with_many_threads(6, calls=4)),
+    "100-workers": lambda: _html(document(RECURSION, *WORKERS, UNKNOWN)),
+    "healthy": lambda: _html(document()),
+    "doctor": lambda: _html(DOCTOR),
+    "profile": lambda: _html(TRAINING),
+    "triage": lambda: rendered(triage_documents.document(3, 40), "html"),
+    "list": lambda: listing.as_html(ROWS),
+    "empty-list": lambda: listing.as_html([]),
 }
 
 
-MORE_PAGES = {"some-bugs": _html(triage_documents.document()), "many-bugs": _html(triage_documents.document(60, 900))}
+MORE_PAGES: dict[str, Callable[[], str]] = {
+    "some-bugs": lambda: _html(triage_documents.document()),
+    "many-bugs": lambda: _html(triage_documents.document(60, 900)),
+}
+"""Made when they are shown: every worker of pytest loads this module, also those that have none of its tests."""
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +92,7 @@ def shown(chromium: Any, tmp_path: Path) -> Iterator[Any]:
 
     def show(name: str) -> Any:
         path = tmp_path / f"{name}.html"
-        path.write_text((PAGES | MORE_PAGES)[name], encoding="utf-8")
+        path.write_text((PAGES | MORE_PAGES)[name](), encoding="utf-8")
         page.goto(path.as_uri())
         return page
 
@@ -123,7 +127,7 @@ def test_the_copy_is_the_markdown(shown: Any) -> None:
     page.click("text=Copy as Markdown")
     browser.wait_for_text(page, "#copied", "Copied.")
     assert page.evaluate("window.copied") == rendered(document(RECURSION), "markdown")
-    assert Page(PAGES["crash"]).markdown.strip() == rendered(document(RECURSION), "markdown").strip()
+    assert Page(PAGES["crash"]()).markdown.strip() == rendered(document(RECURSION), "markdown").strip()
 
 
 def test_without_a_clipboard_the_text_is_selected(shown: Any) -> None:

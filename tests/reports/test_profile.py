@@ -24,7 +24,7 @@ from necropsy.model import (
     Subject,
     Tool,
 )
-from necropsy.reports import held_arrays, rendered
+from necropsy.reports import heap, rendered
 from necropsy.reports.profile import render
 
 MIB = 1 << 20
@@ -139,9 +139,9 @@ def test_arrays_stand_under_the_rise_and_under_the_allocation_at_the_same_line()
 
 def test_more_arrays_than_are_shown_are_counted_and_names_cannot_command_the_terminal() -> None:
     one = HeldArray(name="a\x1b[31m", type="torch.Tensor", shape=(2,))
-    assert "\x1b" not in held_arrays.told([one] * 5)
-    assert held_arrays.told([one] * 5).endswith("; and 2 more")
-    assert "torch.Tensor [2]" in held_arrays.told([one])
+    assert "\x1b" not in heap.held_in_words([one] * 5)
+    assert heap.held_in_words([one] * 5).endswith("; and 2 more")
+    assert "torch.Tensor [2]" in heap.held_in_words([one])
 
 
 @pytest.mark.parametrize(

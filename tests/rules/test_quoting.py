@@ -164,7 +164,9 @@ def test_no_word_of_a_name_is_run(payload: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not BASH, reason="there is no bash here")
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
 @given(pieces=st.lists(st.sampled_from(PAYLOADS) | st.text(max_size=8), min_size=1, max_size=4))
 def test_no_word_of_any_name_is_run(pieces: list[str], tmp_path: Path) -> None:
     check("".join(pieces).replace("\0", ""), tmp_path)

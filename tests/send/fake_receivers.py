@@ -65,7 +65,7 @@ def _serve(server: socket.socket, fake: FakeReceiver, answers: Sequence[bytes], 
         except TimeoutError:
             continue
         with connection:
-            connection.settimeout(5)
+            connection.settimeout(60)
             said = answers[min(number, len(answers) - 1)]
             number += 1
             try:
@@ -82,7 +82,7 @@ def _talk(connection: socket.socket, fake: FakeReceiver, said: bytes, ended: thr
     if said == CLOSE:
         return
     if said == HANG:
-        ended.wait(20)
+        ended.wait(120)
     elif said == DRIP:
         for byte in b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 1000:
             if ended.wait(0.05):

@@ -27,7 +27,9 @@ from necropsy.formats.text_reports import TextReport
 from necropsy.triage.deaths import DeathRow
 from necropsy.triage.walk import walk
 
-SLOWLY = settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+SLOWLY = settings(
+    deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
 PREFIXES = {
     "torchrun": "[rank{}]: ",
     "Ray": "(train pid={}77) ",

@@ -218,7 +218,9 @@ def test_a_store_of_the_version_before_is_used(tmp_path: Path) -> None:
 FUNCTIONS = ("score_rows", "merge_rows", "sort_rows", "find_rows")
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
 @given(order=st.permutations(range(10)), cut=st.lists(st.integers(1, 9), max_size=3))
 def test_portions_in_any_order_keep_every_id(
     tmp_path_factory: pytest.TempPathFactory, order: list[int], cut: list[int]

@@ -44,7 +44,7 @@ def execs():
 
 for name, step in {"fault": fault, "check": check, "off": off, "hidden": hidden, "execs": execs}.items():
     pid, status = dies(name, step)
-    document = watch.report(pid, 20)
+    document = watch.report(pid, 60)
     said = document.reports[0].verdict.rule if document is not None and document.reports else None
     tell(**{name: [os.WTERMSIG(status), said]})
 

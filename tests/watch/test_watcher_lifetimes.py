@@ -22,13 +22,17 @@ def works():
     return subprocess.run([sys.executable, "-c", "print(6 * 7)"], capture_output=True, text=True).stdout.strip()
 
 necropsy.enable()
-sleeper = threading.Thread(target=time.sleep, args=(0.5,))
-sleeper.start()
+killed = threading.Event()
+waits = threading.Thread(target=killed.wait)
+waits.start()
 victims = {"watcher": [hub()], "tracer": [tracer()], "both": [hub(), tracer()]}[sys.argv[1]]
 tell(victims=[hub(), tracer()])
 for victim in victims:
     os.kill(victim, getattr(signal, sys.argv[2]))
-sleeper.join()
+for victim in victims:
+    until_dead(victim) if sys.argv[2] == "SIGKILL" else time.sleep(0.5)  # it may take a while to do what it must not
+killed.set()
+waits.join()
 tell(works=works(), again=necropsy.enable(), tracer=tracer(), hub=hub())
 crash()
 """
@@ -54,7 +58,7 @@ def test_sigterm_does_not_end_the_watcher_before_its_last_client(tmp_path: Path)
 
 
 def test_a_report_is_made_where_the_watcher_was_killed_but_its_tracer_was_not(tmp_path: Path) -> None:
-    text = "necropsy.enable()\nos.kill(hub(), signal.SIGKILL)\ntime.sleep(0.2)\ncrash()\n"
+    text = "necropsy.enable()\nwatcher = hub()\nos.kill(watcher, signal.SIGKILL)\nuntil_dead(watcher)\ncrash()\n"
     facts(program(text, tmp_path))
     assert rules(tmp_path) == ["null-dereference"]
 

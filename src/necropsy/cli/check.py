@@ -13,7 +13,7 @@ import click
 
 from necropsy.cli.brevity import BriefCommand
 from necropsy.cli.numbers import Bytes, Whole
-from necropsy.cli.output import COLOR, FILE, ProgressLine, also_as_json, deliver
+from necropsy.cli.output import COLOR, FILE, JSON, ProgressLine, also_as_json, deliver
 from necropsy.cli.suggestions import near
 from necropsy.console import SLOW_S
 from necropsy.reports import FORMATS, formats
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 @COLOR
 @click.option("--jobs", type=Whole(min=1), metavar="N", help="Processes.  [default: one for each processor]")
 @click.option("--sarif", "sarif_file", metavar="FILE", type=click.Path(path_type=Path), help="Write SARIF 2.1.0.")
-@click.option("--json", "json_file", metavar="FILE", type=click.Path(path_type=Path), help="Write the JSON document.")
+@JSON
 @click.pass_context
 def check(  # noqa: PLR0917 - click passes them by name
     ctx: click.Context,

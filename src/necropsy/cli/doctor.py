@@ -12,7 +12,7 @@ import click
 from necropsy.cli import dataset
 from necropsy.cli.brevity import BriefCommand
 from necropsy.cli.messages import show
-from necropsy.cli.output import ProgressLine, also_as_json, deliver, with_output
+from necropsy.cli.output import JSON, ProgressLine, also_as_json, deliver, with_output
 from necropsy.console import say
 
 
@@ -37,7 +37,7 @@ from necropsy.console import say
 )
 @dataset.options
 @with_output
-@click.option("--json", "json_file", metavar="FILE", type=click.Path(path_type=Path), help="Write the JSON document.")
+@JSON
 @click.option(
     "--enable-dumps",
     is_flag=True,

@@ -10,7 +10,7 @@ import click
 
 from necropsy.cli import suggestions
 from necropsy.cli.completion import file_or_rule
-from necropsy.cli.output import also_as_json, deliver, with_report
+from necropsy.cli.output import JSON, also_as_json, deliver, with_report
 from necropsy.errors import InputError
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     short_help="Explain an exit code, a log or a debugger's output.",
 )
 @with_report
-@click.option("--json", "json_file", metavar="FILE", type=click.Path(path_type=Path), help="Write the JSON document.")
+@JSON
 @click.option(
     "--line",
     metavar="N",

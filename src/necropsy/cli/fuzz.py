@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from necropsy.cli.numbers import Bytes, Seconds, Whole
-from necropsy.cli.output import COLOR, ProgressLine, also_as_json, deliver, writable
+from necropsy.cli.output import COLOR, JSON, ProgressLine, also_as_json, deliver, writable
 
 if TYPE_CHECKING:
     from necropsy.fuzz.configurations import GuardWish
@@ -98,7 +98,7 @@ _COMMAND = f"{__name__}.command"
     type=click.Path(path_type=Path, file_okay=False),
     help="Begin with calls kept here, and keep new ones.",
 )
-@click.option("--json", "json_file", metavar="FILE", type=click.Path(path_type=Path), help="Write the JSON document.")
+@JSON
 @COLOR
 @click.argument("target", metavar="TARGET [-- COMMAND [ARGS]...]")
 @click.pass_context

@@ -1,4 +1,4 @@
-"""Where a result goes and in which form: ``--format``, ``-o FILE`` and ``--color``, the same for each command."""
+"""Where a result goes and in which form, the same for each command: ``--format``, ``-o``, ``--json``, ``--color``."""
 
 from __future__ import annotations
 
@@ -44,6 +44,11 @@ FILE = click.option(
     type=click.Path(path_type=Path, dir_okay=False),
     help="Write the result to FILE instead of stdout.",
 )
+JSON = click.option(
+    "--json", "json_file", metavar="FILE", type=click.Path(path_type=Path), help="Write the JSON document."
+)
+FAILURE = click.option("--failure", metavar="FILE", type=click.Path(path_type=Path), hidden=True)
+"""Where ``necropsy.run`` and ``necropsy.profile`` want to read why a command was not run."""
 
 
 def _choose(_ctx: click.Context, _param: click.Parameter, when: str | None) -> None:

@@ -16,7 +16,7 @@ from necropsy.cli import start
 from necropsy.cli.brevity import BriefCommand
 from necropsy.cli.completion import process, program
 from necropsy.cli.numbers import Seconds, Whole
-from necropsy.cli.output import COLOR, writable
+from necropsy.cli.output import COLOR, FAILURE, writable
 from necropsy.cli.start import RunCommand
 from necropsy.cli.suggestions import near
 from necropsy.console import say
@@ -109,7 +109,7 @@ _GROWTH = re.compile(r"growth=(\d{1,4}(?:\.\d{1,3})?)%")
     help="Stop the program and its children after this time; the exit code is then 124.",
 )
 @click.option("--quiet", is_flag=True, help="Print nothing; --json and --html are still written.")
-@click.option("--failure", metavar="FILE", type=click.Path(path_type=Path), hidden=True)  # of `necropsy.profile`
+@FAILURE
 @COLOR
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="COMMAND [ARGS]...", shell_complete=program)
 @click.pass_context

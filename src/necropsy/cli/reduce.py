@@ -12,7 +12,7 @@ import click
 
 from necropsy.cli.brevity import BriefCommand
 from necropsy.cli.numbers import Seconds, Whole
-from necropsy.cli.output import COLOR, FILE, FORMAT, ProgressLine, also_as_json, deliver
+from necropsy.cli.output import COLOR, FILE, FORMAT, JSON, ProgressLine, also_as_json, deliver
 from necropsy.console import say
 from necropsy.reports.terminal import clean
 
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path, file_okay=False),
     help="The new folder for the result.  [default: SCRIPT-reduced]",
 )
-@click.option("--json", "json_file", metavar="FILE", type=click.Path(path_type=Path), help="Write the JSON document.")
+@JSON
 @FORMAT
 @FILE
 @COLOR

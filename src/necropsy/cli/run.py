@@ -13,7 +13,7 @@ from necropsy.cli.completion import program
 from necropsy.cli.confirm import first_then_prove, refuse_elsewhere, with_limits
 from necropsy.cli.confirm import options as options_of
 from necropsy.cli.numbers import Seconds
-from necropsy.cli.output import COLOR, FORMAT, FULL, writable, writable_folder
+from necropsy.cli.output import COLOR, FAILURE, FORMAT, FULL, writable, writable_folder
 from necropsy.cli.start import RunCommand
 from necropsy.errors import NecropsyError
 from necropsy.reporting import ReportRequest
@@ -144,7 +144,7 @@ def _signals(_ctx: click.Context, _param: click.Parameter, names: tuple[str, ...
     is_flag=True,
     help="Windows: start the program without a debugger; only the exit code and the log are available then.",
 )
-@click.option("--failure", metavar="FILE", type=click.Path(path_type=Path), hidden=True)  # of `necropsy.run`
+@FAILURE
 @with_limits
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="COMMAND [ARGS]...", shell_complete=program)
 @click.pass_context

@@ -11,7 +11,7 @@ import click
 
 from necropsy.cli.kept import moment
 from necropsy.cli.numbers import Whole
-from necropsy.cli.output import COLOR, FILE, ProgressLine, also_as_json, deliver, writable
+from necropsy.cli.output import COLOR, FILE, JSON, ProgressLine, also_as_json, deliver, writable
 from necropsy.console import say
 from necropsy.errors import NecropsyError
 from necropsy.reports import FORMATS, formats
@@ -96,7 +96,7 @@ _OF_STORE = click.option(
 @FILE
 @COLOR
 @click.option("--full", is_flag=True, help="In text, show everything.")
-@click.option("--json", "json_file", metavar="FILE", type=click.Path(path_type=Path), help="Write the JSON document.")
+@JSON
 @click.option(
     "--html", "html_file", metavar="FILE", type=click.Path(path_type=Path), help="Write a page with pictures."
 )

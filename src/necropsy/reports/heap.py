@@ -8,14 +8,15 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from necropsy.model import HeapFrame, HeapStack, HeapUse, Process
-from necropsy.reports import held_arrays
+from necropsy.model import HeapFrame, HeapStack, HeapUse, HeldArray, Process
 from necropsy.reports.terminal import DIM, Pen, clean, cut, size, wrap
 
 _LESS = (
     "Seen from outside, at each look: a line that was running need not be the one that allocated, and memory that was "
     "freed meanwhile does not show. --heap memray says who allocates."
 )
+_MOST_ARRAYS = 3
+"""Arrays that are named; the rest is counted."""
 _ROWS, _OTHERS = 5, 3
 """Rows that are shown of what was alive at the peak, and of each other kind."""
 _LEAST_SHARE, _LEAST_OF_ALL = 0.01, 0.05
@@ -71,8 +72,8 @@ def _table(
     told: set[HeapFrame | None] = set()
     for row in [one for one in rows if whole and one.octets >= most[1] * whole][: most[0]]:
         lines.append(cut(f"    {size(row.octets):>9} {row.octets / (whole or 1):>6.1%}  {row.name}", width))
-        arrays = held_arrays.at_line(process, row.own) if process is not None and row.own not in told else ()
-        lines += [cut(f"{' ' * 10}held {held_arrays.told(arrays)}", width)] if arrays else []
+        arrays = held_at(process, row.own) if process is not None and row.own not in told else ()
+        lines += [cut(f"{' ' * 10}held {held_in_words(arrays)}", width)] if arrays else []
         told.add(row.own)
     return lines
 
@@ -120,3 +121,26 @@ def _cost(heap: HeapUse) -> str:
     return (
         f"{text} The process did not end by itself: the last allocations may be missing." if not heap.complete else text
     )
+
+
+def held_in_words(arrays: Sequence[HeldArray]) -> str:
+    """``images: float32 [64, 224, 224, 3], 36.8 MiB; labels: int64 [64], 512 B``; empty without any."""
+    shown = "; ".join(map(_array, arrays[:_MOST_ARRAYS]))
+    return f"{shown}; and {len(arrays) - _MOST_ARRAYS} more" if len(arrays) > _MOST_ARRAYS else shown
+
+
+def _array(one: HeldArray) -> str:
+    shape = ", ".join(map(str, one.shape))
+    return clean(f"{one.name}: {one.dtype or one.type} [{shape}]") + (f", {size(one.bytes)}" if one.bytes else "")
+
+
+def held_at(process: Process, frame: HeapFrame | None) -> tuple[HeldArray, ...]:
+    """What was held as memory rose at the line of ``frame``; of several rises, at the largest one."""
+    if frame is None or frame.line is None:
+        return ()
+    marks = [
+        one
+        for one in process.marks or ()
+        if one.arrays and one.python is not None and (one.python.file, one.python.line) == (frame.file, frame.line)
+    ]
+    return max(marks, key=lambda one: (one.kind == "step", one.bytes or 0)).arrays if marks else ()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from necropsy.model import Process, ProfileMark, ResourceUse
-from necropsy.reports import held_arrays
+from necropsy.reports import heap
 from necropsy.reports.terminal import size
 
 WIDTH, HEIGHT = 1000.0, 1000.0
@@ -140,7 +140,7 @@ def _flags(process: Process, peak: int, place: Callable[[float], float]) -> list
             number % 2,
             f"{one.at:.1f} s: {f'+{size(one.bytes or 0)}' if one.kind == 'step' else f'{one.count} threads'}",
             _line_of(one),
-            held_arrays.told(one.arrays),
+            heap.held_in_words(one.arrays),
         )
         for number, one in enumerate(shown, start=1)
     ]

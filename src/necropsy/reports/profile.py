@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from necropsy.model import Diagnosis, Document, Process, ProfileMark, StackUse
-from necropsy.reports import comparison, heap, held_arrays, stack_bars
+from necropsy.reports import comparison, heap, stack_bars
 from necropsy.reports.stack_bars import share_of
 from necropsy.reports.terminal import (
     BOLD,
@@ -121,7 +121,7 @@ def _steps(process: Process, peak: int, width: int) -> list[str]:
     lines = ["  Largest rises of memory, and the Python line that was running:"] if largest else []
     for one in sorted(largest, key=lambda one: one.at):
         lines.append(cut(f"    {'+' + size(one.bytes or 0):>9} at {one.at:>6.1f} s  {_line(one, width - 27)}", width))
-        lines += [cut(f"{' ' * 10}held {held_arrays.told(one.arrays)}", width)] if one.arrays else []
+        lines += [cut(f"{' ' * 10}held {heap.held_in_words(one.arrays)}", width)] if one.arrays else []
     together = max(process.memory_of_tree or (), key=lambda one: one.rss, default=None)
     if together is not None and together.processes > 1:
         text = f"Together with its child processes: {size(together.rss)} resident, in {together.processes} processes;"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from necropsy.model import Document, HeapFrame, HeapStack, HeapUse, Process
-from necropsy.reports import comparison, held_arrays, icicle, memory_timeline, stack_bars
+from necropsy.reports import comparison, icicle, memory_timeline, stack_bars
 from necropsy.reports import heap as heap_text
 from necropsy.reports import profile as profile_text
 from necropsy.reports import text as reports_text
@@ -162,7 +162,7 @@ def _heap_rows(process: Process, stacks: Sequence[HeapStack]) -> tuple[HeapRow, 
             one.bytes,
             one.count,
             " < ".join(icicle.label(frame) for frame in _named(one.frames)),
-            held_arrays.told(held_arrays.at_line(process, heap_text.own_line(one.frames))),
+            heap_text.held_in_words(heap_text.held_at(process, heap_text.own_line(one.frames))),
         )
         for one in stacks[:_HEAP_ROWS]
     )

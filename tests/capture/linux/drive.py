@@ -118,6 +118,20 @@ def asleep() -> None:
     put(python_loop.PythonLoop, "_exit", sleep)
 
 
+def time_is_up_at_a_mark() -> None:
+    """The time limit passes when the file ``stands`` is there: by the clock, the command races against it."""
+    from necropsy.capture.linux.supervise import supervisor
+
+    on_time = supervisor.Supervisor._on_time
+
+    def look(self: supervisor.Supervisor) -> None:
+        if not self._terminated and os.path.exists("stands"):
+            self.deadline = 0.0
+        on_time(self)
+
+    put(supervisor.Supervisor, "_on_time", look)
+
+
 def probe_refused() -> None:
     """The kernel does not load the probe, although the capabilities are there."""
 
@@ -216,6 +230,7 @@ FAULTS: dict[str, Callable[[], None]] = {
         asleep,
         impatient,
         patient,
+        time_is_up_at_a_mark,
         probe_refused,
         probe_kills,
         no_tracer,

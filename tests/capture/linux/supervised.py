@@ -119,8 +119,9 @@ def command_pid(front: int) -> int:
 
     def find() -> int:
         for pid, name in children(front).items():
-            if not name.startswith("necropsy-") and DRIVE.encode() not in Path(f"/proc/{pid}/cmdline").read_bytes():
-                return pid
+            with contextlib.suppress(OSError):  # it has ended meanwhile
+                if not name.startswith("necropsy-") and DRIVE.encode() not in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    return pid
         return 0
 
     return int(until(find, "the command"))

@@ -80,7 +80,7 @@ def field(pid: int, name: str) -> str:
 
 
 def until_state(pid: int, letter: str) -> None:
-    for _ in range(2000):
+    for _ in range(20_000):
         if field(pid, "State").startswith(letter):
             return
         time.sleep(0.005)
@@ -94,7 +94,7 @@ def until_all_wait(pid: int) -> None:
         fields = Path(f"/proc/{pid}/task/{tid}/syscall").read_text().split()
         return fields[0] == "202" and fields[4] == "0x0"
 
-    for _ in range(2000):
+    for _ in range(20_000):
         if all(waits(tid) for tid in os.listdir(f"/proc/{pid}/task") if tid != str(pid)):
             return
         time.sleep(0.005)

@@ -32,7 +32,7 @@ def programs():
     for link in found: os.close(link)
     return len(found)
 def until(condition):
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 50
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)

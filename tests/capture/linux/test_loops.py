@@ -144,6 +144,7 @@ def test_a_handler_that_gives_up(tmp_path: Path) -> None:
 
 HANDLERS = r"""
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -164,6 +165,7 @@ static void handler(int number, siginfo_t *info, void *context) {
     if (is("jumps")) siglongjmp(back, 1);
     if (is("nested") && depth < 20) *(volatile int *)(4096 + depth) = 1;
     if (is("nested")) abort();
+    if (is("hangs")) close(open("stands", O_CREAT | O_RDWR, 0600));
     if (is("hangs")) for (;;) pause();
     _exit(is("ends well") ? 0 : 21);
 }
@@ -218,7 +220,9 @@ def test_a_handler_that_ends_the_program(tmp_path: Path) -> None:
 
 def test_a_handler_that_does_not_come_back(tmp_path: Path) -> None:
     program = str(build(tmp_path, HANDLERS, "-O0", "-g", "-pthread"))
-    done, record = run_and_record([program, "hangs"], tmp_path, timeout_s=2.0)
+    done, record = run_and_record(
+        [program, "hangs"], tmp_path, popen={"cwd": tmp_path}, timeout_s=1000, fault="time_is_up_at_a_mark"
+    )
     assert done.returncode == 124
     (crash,) = record.crashes
     assert crash.fault is not None and (crash.fault.signal, crash.fault.address) == ("SIGSEGV", 24)

@@ -66,7 +66,7 @@ def count(path: Path) -> int:
 
 def counts_on(path: Path, what: str) -> None:
     before = count(path)
-    until(lambda: count(path) > before + 20, f"it counts on {what}", 20)
+    until(lambda: count(path) > before + 20, f"it counts on {what}")
 
 
 def gone(pid: int) -> None:
@@ -74,7 +74,7 @@ def gone(pid: int) -> None:
 
 
 def let_go(pid: int) -> None:
-    until(lambda: state(pid) != "t", f"{pid} is not held", 20)
+    until(lambda: state(pid) != "t", f"{pid} is not held")
 
 
 def ours_of(front: int) -> list[int]:
@@ -219,7 +219,7 @@ def session_of(leader: int) -> list[int]:
 
 
 def empty(leader: int) -> None:
-    until(lambda: not session_of(leader), "nothing is left of it", 20)
+    until(lambda: not session_of(leader), "nothing is left of it")
 
 
 # ------------------------------------------------------------ stopped and continued

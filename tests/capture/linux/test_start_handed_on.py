@@ -205,6 +205,7 @@ def test_the_first_process_of_a_container_reaps_orphans() -> None:
     script = """
 for i in 1 2 3 4 5 6 7 8 9 10; do (sleep 0.0$i &) ; done
 sleep 1
+for i in $(seq 600); do grep -q '^State:.Z' /proc/[0-9]*/status || break; sleep 0.1; done
 grep -l '^State:.Z' /proc/[0-9]*/status | wc -l
 exit 3
 """

@@ -33,8 +33,6 @@ from necropsy.audit.cxx.symbolic.polynomials import Poly
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-_COMPARED = frozenset({"<", ">", "<=", ">=", "==", "!="})
-
 
 class Expressions(Paths):
     """What names and places hold."""
