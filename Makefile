@@ -126,6 +126,7 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/doctor.py --out benchmarks/RESULTS.md
 	$(BIN)/python benchmarks/contain.py --out benchmarks/RESULTS.md
 	$(BIN)/python benchmarks/reduce.py --out benchmarks/RESULTS.md
+	$(BIN)/python benchmarks/fuzz.py --out benchmarks/RESULTS.md
 	$(BIN)/python benchmarks/triage.py --out benchmarks/RESULTS.md
 
 # By hand: what the tests hold with a few runs, with fifty.

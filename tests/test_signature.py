@@ -182,6 +182,24 @@ def test_an_inlined_recursion_is_one_function() -> None:
     assert seen.startswith("stack-overflow-recursion|Walk|")
 
 
+def test_a_recursion_whose_inlined_call_is_the_last_frame_that_is_shown() -> None:
+    """Of a deep stack only the first and the last frames are: where that cuts a pair of them is chance."""
+    pair = [frame("Part", at=0x40, size=None), frame("Walk", at=0x40, size=64)]
+    rule = verdict("stack-overflow-recursion")
+    found = set()
+    for shown in ([*pair, *pair], [pair[1], *pair, pair[0]]):
+        fold = Fold(period=2, times=900, functions=("Part", "Walk"), modules=("ops.so", "ops.so"), start=0)
+        indexed = crash([*shown, *pair], fold)
+        (thread,) = indexed.threads or ()
+        frames = [
+            msgspec.structs.replace(one, index=one.index + 1000 * (one.index >= 4)) for one in thread.frames or ()
+        ]
+        cut = msgspec.structs.replace(thread, frames=tuple(frames))
+        found.add(signature(msgspec.structs.replace(indexed, threads=(cut,)), rule))
+    assert len(found) == 1
+    assert "|Walk|" in found.pop()
+
+
 def test_a_crash_in_a_recursion_is_known_by_its_place() -> None:
     """Not by the recursion: what it fell over is what differs."""
     fold = Fold(period=1, times=9, functions=("Walk",), modules=("ops.so",), start=1)

@@ -119,6 +119,7 @@ ALLOWED: dict[str, set[str]] = {
         "serialize",
         "supervised",
         "temporary_folders",
+        "watch",
     },
     "explanation": {"model", "document", "formats", "capture", "rule", "diagnose", "reports"},
 }

@@ -23,7 +23,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Iterator
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 
 import msgspec
 
@@ -162,9 +162,13 @@ def _placed(frame: Frame) -> str:
 
 
 def _inlined(thread: Thread) -> set[str]:
-    """Functions that occur on the stack only as inlined calls."""
+    """Functions that occur on the stack only as inlined calls.
+
+    Where frames are left out, the last one before says nothing: its caller would show whether it is inlined.
+    """
     frames = thread.frames or ()
-    real = {frame.function for frame in physical(frames)}
+    last = {one.index for one, caller in pairwise(frames) if caller.index != one.index + 1}
+    real = {frame.function for frame in physical(frames) if frame.index not in last}
     return {frame.function for frame in frames if frame.function is not None and frame.function not in real}
 
 

@@ -17,7 +17,7 @@ import needs
 from necropsy import fuzzing
 from necropsy.capture.linux.supervise import guard_preload
 from necropsy.errors import NecropsyError
-from necropsy.fuzz import findings, test_writer
+from necropsy.fuzz import diagnosed_runs, findings, test_writer
 from necropsy.fuzz.boundaries import LARGE, LARGE_SIZES
 from necropsy.fuzz.campaign import Campaign
 from necropsy.fuzz.configurations import PLAIN, SMALL_BLOCKS, SMALL_STACK, Configuration, rotation, why_unguarded
@@ -349,7 +349,7 @@ def test_an_allocation_that_fails_in_a_worker_only(file: Path, tmp_path: Path, m
 
 @pytest.mark.slow
 def test_a_call_that_does_not_end(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(findings, "_IMPORTS_S", 4.0)
+    monkeypatch.setattr(diagnosed_runs, "_IMPORTS_S", 4.0)
     wanted = {"module": str(file), "function": "settle", "folder": str(file.parent)}
     engine = Engine(sys.executable, wanted, Limits(seconds=1.0))
     op = python_function(engine.offered["function"])

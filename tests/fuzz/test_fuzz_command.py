@@ -133,6 +133,7 @@ class TestInputs:
         engine = Engine(sys.executable, {"pattern": "Identity"}, guard=True)
         try:
             engine.use(Configuration(guard="end"))
+            engine.limit_seconds(120.0)  # the machine may be busy
             ends = [
                 engine.run([(behind, f"x=tf.constant(np.full([{many}], 1.0, np.float32))")], fresh=True)[-1].kind
                 for many in range(1, 16)

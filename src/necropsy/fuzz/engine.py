@@ -171,6 +171,8 @@ class Engine:
         if "refused" in first:
             raise RefusedTargetError(first["what"], first["refused"])
         self.offered: dict[str, Any] = first["offered"]
+        self.imports: tuple[str, ...] = tuple(first["imports"])
+        """The large modules that the target needs."""
         self._takes_arrays = self.offered.get("function", {}).get("arrays", False)
         self.python_version: str = first["python"]
         self.has_guard: bool = first["guard"]

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from necropsy.crashed import own_report
-from necropsy.fuzz import plain_run, sanitizer_tests, test_writer
+from necropsy.fuzz import diagnosed_runs, sanitizer_tests, test_writer
 from necropsy.fuzz.campaign import Campaign, Suspect
 from necropsy.fuzz.causes import DAMAGE, Alone, Cause, is_same_cause
 from necropsy.fuzz.cheap_signature import NO_MEMORY, SLOW
@@ -18,11 +17,11 @@ from necropsy.fuzz.configurations import PLAIN, SANITIZED, SMALL_BLOCKS, Configu
 from necropsy.fuzz.definitions import OpDefinition
 from necropsy.fuzz.described_calls import described, shown
 from necropsy.fuzz.engine import Ended, Engine
+from necropsy.fuzz.forked_runs import ForkedRuns
 from necropsy.fuzz.preconditions import Preconditions
 from necropsy.fuzz.recipes import Recipe
 from necropsy.fuzz.sanitized_build import SanitizedBuild
 from necropsy.fuzz.shrinker import MOST_RUNS, NUMBERS, SMALL, Shrinker, with_margin
-from necropsy.fuzz.target.functions import VARIABLE
 from necropsy.model import Diagnosis, Evidence, FuzzFinding, FuzzFirst, FuzzPrecondition, Gap, Report, Reproduced
 
 REPEATED = 30
@@ -30,8 +29,6 @@ REPEATED = 30
 _RUNS = 5
 _SLOW_RUNS, _SLOW_TRIALS = 2, 8
 """Of a call that does not end, each of which takes its whole time: runs, and trials to make it simpler."""
-_IMPORTS_S = 22.0
-"""Seconds for the imports before a call that does not end."""
 _OTHERS = 4
 """Calls that died in the same way, to be tried where the first one does not die again."""
 _GUARDED = Configuration(guard="end", small_blocks=SMALL_BLOCKS)
@@ -58,6 +55,8 @@ class Findings:
     """Of the deaths among ``found``, by their places in it."""
     reports: list[Report] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
+    forked: ForkedRuns | None = None
+    """Where tests run for a diagnosis, if that is possible."""
     build: SanitizedBuild | None = None
     """What the engine has loaded, if that is a build with AddressSanitizer."""
     plainer: Findings | None = None
@@ -103,6 +102,8 @@ class Findings:
 
     def _try(self, op: OpDefinition, suspect: Suspect, alone: Alone) -> int | None:
         """None where the call became a finding, or another time of one; or how many workers died of it."""
+        if self.forked is not None and diagnosed_runs.can_be_forked(alone):
+            self.forked.prepare(guard=alone.configuration.guard is not None)
         simpler = self._shrunk(op, alone)
         recipe = simpler[-1]
         if self.plainer is not None and self.plainer.takes(op, replace(suspect, recipe=recipe)):
@@ -327,22 +328,9 @@ class Findings:
     def _report(self, op: OpDefinition, place: Path, alone: Alone) -> Report | None:
         """The report on a run of the test's call; None where it survived."""
         function = test_writer.function_name(op.name, alone.configuration)
-        build, limit = self.build, alone.configuration.limit
-        document = plain_run.document_of(
-            *(self.python, place.resolve(), function),
-            guard=alone.configuration.guard_options,
-            own=None if build is None else {**build.variables(), VARIABLE: str(build.library)},
-            limit_s=plain_run.LIMIT_S if limit is None else limit + _IMPORTS_S,
-            caught=alone.death.caught,
+        return diagnosed_runs.report_of(
+            *(self.python, place.resolve(), function, alone), build=self.build, forked=self.forked
         )
-        if document is None:
-            return None
-        report = own_report(document) or next(iter(document.reports), None)
-        if report is None or report.verdict is None:
-            return None
-        end = report.crash.exit
-        is_meant = _is_native(report) if limit is None else end is not None and end.kind == "timeout"
-        return report if is_meant else None
 
     def _finding(  # noqa: PLR0917 - one place calls it
         self,
@@ -383,14 +371,6 @@ class Findings:
         said = f" ({suspect.death.said})" if suspect.death.said else ""
         died = f"a death by {suspect.death.signal or suspect.death.signature}{said} at call {suspect.execution:,}"
         self.gaps.append(Gap(part=f"{op.name}: {died}", why=f"the call {why}: {shown(op.name, suspect.recipe)[:300]}"))
-
-
-def _is_native(report: Report) -> bool:
-    end = report.crash.exit
-    if end is not None and (end.kind == "signaled" or end.ntstatus is not None):
-        return True
-    # Windows' abort() may end with exit code 3.
-    return report.crash.fault is not None or (report.verdict is not None and report.verdict.rule == "abort")
 
 
 def _of_op(verdict: Diagnosis, op: OpDefinition) -> object:

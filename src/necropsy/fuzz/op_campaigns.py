@@ -142,7 +142,7 @@ def campaigns(
     engine = opened.engine
     engine.is_stopped = interrupts.is_stopped
     source = replace(opened.read.source, is_given=engine.offered.get("function", {}).get("has_given", False))
-    findings = Findings(engine, options.python, source, options.tests, watch)
+    findings = Findings(engine, options.python, source, options.tests, watch, forked=opened.forked)
     unguarded = why_unguarded(options.guard, loaded=engine.has_guard) if options.guard != "off" else None
     unguarded = engine.lacks or unguarded
     findings.gaps += [unguarded] if unguarded is not None else []
@@ -178,7 +178,7 @@ def campaigns(
                 *(corpus.recipes(op) if corpus is not None else ()),
             ],
             slow=options.slow,
-            watch=lambda one: watch(campaign_summary.progress(one, len(findings.found))),
+            watch=lambda one: _look(one, findings),
         )
         second: Campaign | None = None
         try:
@@ -213,6 +213,14 @@ def campaigns(
         start=start,
     )
     return document, interrupt
+
+
+def _look(campaign: Campaign, findings: Findings) -> None:
+    """Between two batches: after the first death of a kind, there will be something to diagnose."""
+    if findings.forked is not None:
+        for guard in {one.configuration.guard is not None for one in campaign.suspects.values()}:
+            findings.forked.prepare(guard=guard)
+    findings.watch(campaign_summary.progress(campaign, len(findings.found)))
 
 
 def _part(calls: int | None, share: float) -> int | None:
@@ -253,7 +261,7 @@ def _again(
         most_calls=_part(options.calls, _SANITIZED),
         configurations=(SANITIZED,),
         first=[*campaign.accepted[:_MOST_FIRST], *campaign.survivors[:_MOST_FIRST]],
-        watch=lambda one: findings.watch(campaign_summary.progress(one, len(findings.found))),
+        watch=lambda one: _look(one, findings),
     )
 
 

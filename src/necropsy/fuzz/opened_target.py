@@ -14,6 +14,7 @@ from necropsy.errors import InputError, NecropsyError, NoInputError
 from necropsy.fuzz import sanitized_build
 from necropsy.fuzz.definitions import OpDefinition, definition, python_function
 from necropsy.fuzz.engine import Engine, RefusedTargetError
+from necropsy.fuzz.forked_runs import ForkedRuns
 from necropsy.fuzz.limits import Limits
 from necropsy.fuzz.sanitized_build import SanitizedBuild
 from necropsy.fuzz.spawned_engine import SpawnedEngine
@@ -68,6 +69,8 @@ class OpenTarget:
         except BaseException:
             self.engine.close()
             raise
+        self.forked = ForkedRuns(python, self.engine.imports)
+        """Where its tests run for a diagnosis."""
         self.start_s = time.monotonic() - began
         """How long that took. The first campaign has less time for it."""
         self.sanitized: SanitizedTarget | NecropsyError | None = None
@@ -78,6 +81,7 @@ class OpenTarget:
 
     def __exit__(self, *_: object) -> None:
         self.engine.close()
+        self.forked.close()
         if isinstance(self.sanitized, SanitizedTarget):
             self.sanitized.engine.close()
 

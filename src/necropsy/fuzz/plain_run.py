@@ -30,14 +30,19 @@ call()
 _QUIET = {"CUDA_VISIBLE_DEVICES": "-1", "PYTHONDONTWRITEBYTECODE": "1"}
 
 
-def _ending_with_us() -> tuple[str, ...]:
+def own_variables() -> dict[str, str]:
+    """The environment of such a run, without what a guard or a sanitizer adds."""
+    return {**{key: value for key, value in os.environ.items() if key != "NECROPSY_WATCHER"}, **_QUIET}
+
+
+def ending_with_us() -> tuple[str, ...]:
     """The words before a command that is to end with this process; none where there is no such thing."""
     if sys.platform != "linux":
         return ()
     return (sys.executable, "-I", "-S", str(Path(subreaper.__file__)), str(os.getpid()))
 
 
-def _sandboxed(work: Path) -> tuple[str, ...]:
+def sandboxed(work: Path) -> tuple[str, ...]:
     """The words before a command that may write below ``work`` only; none where there is no such thing."""
     if sys.platform != "linux":
         return ()
@@ -50,7 +55,6 @@ def document_of(
     function: str,
     *,
     guard: str | None = None,
-    variables: Mapping[str, str] | None = None,
     own: Mapping[str, str] | None = None,
     limit_s: float = LIMIT_S,
     caught: int | None = None,
@@ -68,11 +72,11 @@ def document_of(
         work.mkdir()
         report = base / "report.json"
         words = [
-            *_ending_with_us(),
+            *ending_with_us(),
             *supervised.command(
                 report, None, ["--timeout", f"{limit_s:.0f}", *(["--guard"] if guard is not None else [])]
             ),
-            *_sandboxed(work),
+            *sandboxed(work),
             *(("env", *(f"{name}={value}" for name, value in own.items())) if own else ()),
             *(python, "-c", _CALL, str(test), function),
             *(() if caught is None else (str(Path(caught_crashes.__file__)), str(caught))),
@@ -83,10 +87,8 @@ def document_of(
                 words,
                 cwd=work,
                 env={
-                    **{key: value for key, value in os.environ.items() if key != "NECROPSY_WATCHER"},
-                    **_QUIET,
+                    **own_variables(),
                     **({guard_preload.OPTIONS: guard} if guard is not None else {}),
-                    **(variables or {}),
                     "NECROPSY_OUTPUT": str(base / "reports"),
                 },
                 stdin=subprocess.DEVNULL,

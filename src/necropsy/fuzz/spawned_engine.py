@@ -74,7 +74,7 @@ class SpawnedEngine(Engine):
         except BaseException:
             self.close()
             raise
-        self.offered = first["offered"]
+        self.offered, self.imports = first["offered"], ()
         self.python_version = first["python"]
 
     def _started(self) -> dict[str, Any]:

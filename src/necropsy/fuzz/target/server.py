@@ -1,7 +1,8 @@
 """The fork server: loads the target once, and forks workers that make calls: ``python server.py OPTIONS``
 
 OPTIONS is a JSON object: ``target``, ``descriptors`` (see ``worker``), and ``parent``, the process that it ends with.
-It answers on stdout, a JSON object a line: first what the target offers, or why it cannot be loaded (``refused``).
+It answers on stdout, a JSON object a line: first what the target offers and which large ``imports`` it took, or why it
+cannot be loaded (``refused``).
 stdin has a request a line, ``{"data": 4294967296, "one_thread": false}``, for the next worker. The answer is its
 ``pid`` and whether it is ``traced``, and at its end another line that says how it ended. Nothing of TensorFlow's
 runtime may start here: a fork would lose its threads.
@@ -19,6 +20,8 @@ import types
 from typing import Any
 
 _PDEATHSIG = 1
+_LARGE = ("numpy", "tensorflow", "torch")
+"""Modules that take long to import."""
 
 
 def main(options: dict[str, Any]) -> int:
@@ -40,7 +43,9 @@ def main(options: dict[str, Any]) -> int:
     sanitized = options["target"].get("sanitized")
     if sanitized is not None:
         names["__sanitized__"] = sanitized
-    say(out, {"offered": offered, "python": sys.version.split()[0], "guard": guarding.is_loaded()})
+    imports = [one for one in _LARGE if one in sys.modules]
+    python = sys.version.split()[0]
+    say(out, {"offered": offered, "imports": imports, "python": python, "guard": guarding.is_loaded()})
     share_memory()
     for line in sys.stdin:
         limits = json.loads(line)
