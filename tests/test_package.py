@@ -1,11 +1,13 @@
-"""What a package index shows: a README without links that lead nowhere, and the manual in the source distribution."""
+"""What a package index shows (a README without links that lead nowhere), the parts in C, and the manual in the source distribution."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
+import platform
 import re
 import runpy
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -41,6 +43,16 @@ def test_links_become_absolute_where_the_address_is_known() -> None:
         f"![A report]({ADDRESS}/raw/main/docs/r.png)\n\nEnd.\n"
     )
     assert absolute(readme, "") == "See limits, [drgn](https://drgn.example), [below](#below).\n\nEnd.\n"
+
+
+@pytest.mark.parametrize("part", ["library", "guard", "launcher"])
+def test_what_is_written_in_c_compiles(tmp_path: Path, part: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where it does not, an installation goes on with what stands in for it, and its own tests are skipped."""
+    build = runpy.run_path(str(ROOT / "hatch_build.py"))
+    if sys.platform != "linux" or platform.machine() != "x86_64" or build["compiler"]() is None:
+        pytest.skip("the parts in C are for Linux on x86-64, and need a compiler")
+    shutil.copytree(ROOT / build["FOLDER"] / "csrc", tmp_path / build["FOLDER"] / "csrc")
+    assert build[f"compile_{part}"](tmp_path) is not None, capsys.readouterr().err
 
 
 def test_the_source_distribution_has_the_manual(tmp_path: Path) -> None:

@@ -165,7 +165,7 @@ static void handler(int number, siginfo_t *info, void *context) {
     if (is("jumps")) siglongjmp(back, 1);
     if (is("nested") && depth < 20) *(volatile int *)(4096 + depth) = 1;
     if (is("nested")) abort();
-    if (is("hangs")) close(open("stands", O_CREAT | O_RDWR, 0600));
+    if (is("hangs")) { sleep(2); close(open("stands", O_CREAT | O_RDWR, 0600)); } /* a second makes it one that hangs */
     if (is("hangs")) for (;;) pause();
     _exit(is("ends well") ? 0 : 21);
 }

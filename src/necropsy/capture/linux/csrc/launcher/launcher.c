@@ -21,8 +21,7 @@ enum {
     SYS_rt_sigprocmask = 14,
     SYS_execve = 59,
     SYS_readlink = 89,
-    SYS_exit_group = 231,
-    SYS_prlimit64 = 302
+    SYS_exit_group = 231
 };
 enum { SIGINT = 2, SIGPIPE = 13, SIGXFSZ = 25 };
 enum { ENOENT = 2, E2BIG = 7, ENOMEM = 12, EACCES = 13 };
