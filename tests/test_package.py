@@ -1,4 +1,4 @@
-"""What a package index shows (a README without links that lead nowhere), the parts in C, and the manual in the source distribution."""
+"""The package: its README has no links that lead nowhere, its parts in C compile, and it holds the manual."""
 
 from __future__ import annotations
 
