@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 from types import TracebackType
 
-from necropsy.capture.linux.inspect.resident_pages import PAGE
 from necropsy.capture.linux.supervise.ptrace import HERE
 from necropsy.capture.process.memory import Memory, pieces
 
@@ -18,7 +18,7 @@ class ProcessMemory(Memory):
 
     def __init__(self, pid: int, opened: int | None = None) -> None:
         """Open the memory of ``pid``, or take over ``opened``. Raises OSError where the process cannot be read."""
-        self.processor, self.page = HERE, PAGE
+        self.processor, self.page = HERE, mmap.PAGESIZE
         self._fd = opened if opened is not None else os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
 
     def __enter__(self) -> ProcessMemory:  # noqa: PYI034 - typing.Self is younger than Python 3.10

@@ -15,7 +15,6 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
-from necropsy.capture.linux.inspect import jvm_error_file
 from necropsy.capture.linux.supervise import ptrace
 from necropsy.capture.linux.supervise.crash_context import FirstChance
 from necropsy.capture.linux.supervise.ptrace import HERE
@@ -75,6 +74,8 @@ def left_by(pid: int, tid: int, chances: Chances) -> FirstChance | None:
 
 def _told(pid: int, kept: tuple[FirstChance, ...]) -> FirstChance | None:
     """The fault that a Java virtual machine names in its error file."""
+    from necropsy.capture.linux.inspect import jvm_error_file  # few programs end after a handled fault
+
     place = jvm_error_file.fault_of(pid)
     return next((one for one in kept if place is not None and _at(one, HERE.counter) == place), None)
 
