@@ -117,7 +117,7 @@ def test_a_c_function_that_was_called_through_ctypes(python: Path, tmp_path: Pat
     if version.startswith(("3.8", "3.9", "3.10")):
         assert crash.call is None  # the values of the frame are not kept where they can be found
         return
-    assert crash.call is not None
+    assert crash.call is not None, (crash.operation, crash.crashed_thread)
     assert crash.call.library == "ctypes"
     assert crash.call.where == "the evaluation stack of copy, line 6"
     assert crash.call.arguments == (
@@ -186,7 +186,7 @@ def test_a_call_of_an_op_from_a_line_that_autograph_generated(tmp_path: Path) ->
     script.write_text(TENSORFLOW)
     with dying([sys.executable, str(script)]) as death:
         crash = crash_builder.capture(dataclasses.replace(death, budget_s=60))
-    assert crash.call is not None
+    assert crash.call is not None, (crash.operation, crash.crashed_thread)
     assert (crash.call.function, crash.call.library) == ("Unbatch", "tensorflow")
     seen = arguments(crash.call)
     assert seen["batched_tensor"] == Argument(
