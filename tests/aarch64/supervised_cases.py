@@ -14,6 +14,7 @@ import pwd
 import resource
 import signal
 import sys
+import tempfile
 import traceback
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,8 @@ from necropsy.rules import crash_rules
 _AT_ONCE = 2
 _BUDGET_S = 200.0
 _PR_SET_DUMPABLE = 4
+_PLACE = Path(tempfile.mkdtemp(prefix="cases-"))
+"""The machine has run others before."""
 reader_pool._SLACK_S = 600.0
 
 
@@ -38,6 +41,7 @@ def main() -> None:
     """Run the cases."""
     cases: list[dict[str, Any]] = json.loads(Path(sys.argv[1]).read_text())
     crash_rules()
+    _PLACE.chmod(0o755)
     running: dict[int, int] = {}
     for number, case in enumerate(cases):
         while len(running) >= _AT_ONCE:
@@ -51,7 +55,7 @@ def main() -> None:
 
 
 def _folder(number: int) -> Path:
-    return Path(f"/tmp/case-{number}")
+    return _PLACE / str(number)
 
 
 def _ended(running: dict[int, int], cases: list[dict[str, Any]]) -> None:
