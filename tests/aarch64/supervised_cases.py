@@ -24,7 +24,7 @@ import msgspec
 from necropsy import serialize
 from necropsy.capture import open_core
 from necropsy.capture.linux.inspect import crash_builder, source_lines  # noqa: F401 - so that forks have it
-from necropsy.capture.linux.supervise import launch, reader_pool, tracer_process  # noqa: F401
+from necropsy.capture.linux.supervise import launch, reader_pool, tracer_process  # noqa: F401 - so that forks have them
 from necropsy.capture.run_options import RunOptions, RunRecord
 from necropsy.diagnose import diagnose
 from necropsy.rules import crash_rules
