@@ -1,4 +1,4 @@
-"""Programs that die on AArch64 under supervision: the same verdicts, frames and lines as on x86-64."""
+"""Programs that die on AArch64 under supervision: what is said of them, and their frames and lines."""
 
 from __future__ import annotations
 
