@@ -16,7 +16,7 @@ enum {
 static void wait_for(int descriptor, int16_t what)
 {
     struct waiting waiting = {descriptor, what, 0};
-    call3(SYS_poll, (long)&waiting, 1, -1);
+    wait_until_found(&waiting);
 }
 
 static int pass_on(const uint8_t *data, uint64_t size)

@@ -19,4 +19,10 @@ struct waiting { /* struct pollfd */
 
 enum { POLLIN = 1, POLLOUT = 4 };
 
+/* ppoll(2) of one of them, for as long as it takes. */
+static inline long wait_until_found(struct waiting *waiting)
+{
+    return call5(SYS_ppoll, (long)waiting, 1, 0, 0, 0);
+}
+
 #endif

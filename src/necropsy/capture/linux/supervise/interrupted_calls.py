@@ -144,8 +144,13 @@ class InterruptedCalls:
     def resume(self, tid: int, signo: int) -> bool:
         """Before a thread takes a signal: where it ignores that, let an interrupted call go on; true if it does.
 
+        ``signo`` is 0 where PTRACE_INTERRUPT has stopped it.
+
         Call it before every continuation from a signal-delivery-stop. Raises OSError where the thread is gone.
         """
+        if not signo:
+            resume_after_interrupt(tid)
+            return False
         call = of_interrupted(tid)
         if call is None:
             self._stopped.pop(tid, None)
