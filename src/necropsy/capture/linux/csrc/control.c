@@ -94,7 +94,8 @@ EXPORT void necropsy_release(int pid, int first, int signo)
         thread->held = 0;
         one->running += !thread->exiting;
         if (thread->status == (EVENT_STOP << 8 | SIGTRAP) && !thread->rested) {
-            if (CALLER_RESTARTS && was_interrupted(thread->tid)) {
+            uint64_t counter;
+            if (CALLER_RESTARTS && was_interrupted(thread->tid, &counter)) {
                 serve_later(all, at);
             } else if (!has_moved_on(thread->tid, thread->status)) {
                 make_call_again(thread->tid);

@@ -11,14 +11,15 @@ enum { KEPT_CHANCES = 16, HANDLER_REACH = 1 << 16 };
 
 /* Continue with a signal that is not fatal. Even an ignored one wakes a traced thread, and calls that are never
  * restarted then fail with EINTR: what becomes of those is decided elsewhere (interrupted_calls.py). Where the caller may
- * have set a thread back, it is asked once more, because a handler that is to run needs the thread as it was. */
+ * have set a thread back, it is asked again, because a handler that is to run needs the thread as it was. */
 static int pass_on(struct loop *all, ref thread, int signo, struct event *out)
 {
     struct thread *one = &all->table.threads[thread];
-    uint64_t caught, ignored;
-    int interrupted = was_interrupted(one->tid), asked = one->asked;
-    one->asked = CALLER_RESTARTS && interrupted;
-    if (asked || one->asked
+    uint64_t caught, ignored, counter;
+    int interrupted = was_interrupted(one->tid, &counter);
+    int asked = CALLER_RESTARTS && (interrupted || counter == one->again);
+    one->again = asked ? counter : 0;
+    if (asked
         || (interrupted && dispositions(one->tid, &caught, &ignored) && !(caught & BIT(signo))
             && (ignored | HARMLESS) & BIT(signo)))
         return report(out, INTERRUPTED, one->tid, all->table.processes[one->process].pid, signo);
@@ -29,9 +30,10 @@ static int pass_on(struct loop *all, ref thread, int signo, struct event *out)
 int asks_for_call(struct loop *all, ref thread, struct event *out)
 {
     struct thread *one = &all->table.threads[thread];
-    if (!CALLER_RESTARTS || !was_interrupted(one->tid))
+    uint64_t counter;
+    if (!CALLER_RESTARTS || !was_interrupted(one->tid, &counter))
         return 0;
-    one->asked = 1;
+    one->again = counter;
     return report(out, INTERRUPTED, one->tid, all->table.processes[one->process].pid, 0);
 }
 

@@ -14,8 +14,8 @@ struct thread {
     int32_t tid, status; /* status: event << 8 | signal of the stop that it is held in */
     ref process, next, before, same_bucket, chance;
     uint64_t base; /* thread pointer in its first stop, where stacks are measured: its control block. 0 where it was not read */
+    uint64_t again; /* where the caller may have set it back to, to make a call again (CALLER_RESTARTS); 0: nowhere */
     uint8_t held, exiting, queued, rested;
-    uint8_t asked; /* a call of it was interrupted, and the caller asked: it may have set the thread back (CALLER_RESTARTS) */
 };
 
 struct process {

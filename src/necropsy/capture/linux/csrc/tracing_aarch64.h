@@ -6,7 +6,7 @@
 enum { CALLER_RESTARTS = 1 };
 
 enum { PTRACE_GETREGSET = 0x4204, NT_PRSTATUS = 1, NT_ARM_TLS = 0x401, NT_ARM_SYSTEM_CALL = 0x404, PRSTATUS_SIZE = 272 };
-enum { IN_NO_CALL = -1 };
+enum { IN_NO_CALL = -1, CALL_SIZE = 4 };
 
 struct region { /* struct iovec */
     void *base;
@@ -61,11 +61,15 @@ static inline int is_in_call(int tid, uint64_t number)
     return call_of(tid) == (int32_t)number;
 }
 
-/* It is about to return EINTR from a system call: the first register is its result. */
-static inline int was_interrupted(int tid)
+/* It is about to return EINTR from a system call: the first register is its result. `counter`: the program counter, set
+ * back to that call. */
+static inline int was_interrupted(int tid, uint64_t *counter)
 {
-    uint64_t first = 0;
-    return read_set(tid, NT_PRSTATUS, &first, sizeof first) == sizeof first && first == (uint64_t)-EINTR;
+    uint64_t registers[PRSTATUS_SIZE / 8] = {0};
+    read_set(tid, NT_PRSTATUS, registers, sizeof registers);
+    int interrupted = registers[0] == (uint64_t)-EINTR;
+    *counter = registers[COUNTER_AT / 8] - (interrupted ? CALL_SIZE : 0);
+    return interrupted;
 }
 
 /* See CALLER_RESTARTS. */

@@ -40,9 +40,10 @@ static inline int is_in_call(int tid, uint64_t number)
     return peek(tid, AT_ORIG_RAX) == number;
 }
 
-/* It is about to return EINTR from a system call. */
-static inline int was_interrupted(int tid)
+/* It is about to return EINTR from a system call. `counter`: see tracing_aarch64.h. */
+static inline int was_interrupted(int tid, uint64_t *counter)
 {
+    *counter = 0;
     return peek(tid, AT_RAX) == (uint64_t)-EINTR && (int64_t)peek(tid, AT_ORIG_RAX) >= 0;
 }
 
