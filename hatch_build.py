@@ -1,11 +1,12 @@
 """Builds what is written in C where there is a C compiler: the supervisor's library, the guard and the launcher.
 
-None is linked with a C library, and none needs Python's headers (see ``csrc/kernel.h``), so a wheel built anywhere for
-Linux on a processor runs everywhere on Linux on it, with glibc and with musl. It is built for the processor that the
-compiler makes code for, x86-64 or AArch64: ``CC=aarch64-linux-gnu-gcc`` makes an AArch64 wheel anywhere. Without the supervisor's library, the loop in
-Python does its work. Without the guard, an allocator that programs are preloaded with (``csrc/guard``), ``run --guard``
-cannot do its work. Without the launcher, the console script is ``necropsy`` itself; with it, ``necropsy`` is the
-launcher, and executes the console script, ``necropsy-python`` beside it.
+None is linked with a C library, and none needs Python's headers (see ``csrc/kernel.h``), so a wheel that is built
+anywhere runs everywhere on Linux on its processor, with glibc and with musl. That is the one that the compiler makes
+code for, x86-64 or AArch64: with ``CC=aarch64-linux-gnu-gcc``, x86-64 machines build wheels for AArch64.
+Without the supervisor's library, the loop in Python does its work. Without the guard, an allocator that programs are
+preloaded with (``csrc/guard``), ``run --guard`` cannot do its work. Without the launcher, the console script is
+``necropsy`` itself; with it, ``necropsy`` is the launcher, and executes the console script, ``necropsy-python`` beside
+it.
 
 The README of the package has absolute links, made from the repository's address in pyproject.toml. Without an address,
 only the text of each link is left.
