@@ -101,7 +101,7 @@ static void keep(struct ring *ring, uint64_t size, const struct notice *notice)
     if (got < 0)
         ring->missed++;
     else
-        ring->total = begin + (uint64_t)got;
+        tell_total(ring, begin + (uint64_t)got);
     ring->last = notice->id;
 }
 
