@@ -23,7 +23,7 @@ import msgspec
 
 from necropsy import serialize
 from necropsy.capture import open_core
-from necropsy.capture.linux.inspect import crash_builder, source_lines  # noqa: F401 - so that forks have it
+from necropsy.capture.linux.inspect import crash_builder, guard_records, source_lines  # noqa: F401 - so that forks have it
 from necropsy.capture.linux.supervise import (
     c_library,
     launch,
@@ -40,6 +40,7 @@ _PR_SET_DUMPABLE = 4
 _PLACE = Path(tempfile.mkdtemp(prefix="cases-"))
 """The machine has run others before."""
 reader_pool._SLACK_S = 600.0
+guard_records._LONGEST_S = 20.0
 
 
 def main() -> None:
