@@ -44,7 +44,7 @@ def _turn(program: str, log: str, chance: random.Random, *, of_all: bool) -> dic
     _until(lambda: _count(counter) > 5, "it counts")
     worker = _until(lambda: next((one for one in _processes() if _words(one)[:1] == [program]), 0), "the command")
     time.sleep(chance.uniform(0, 0.5))
-    ours = [one for one in _processes() if one == front.pid or _name(one).startswith("necropsy")]
+    ours = [one for one in _processes() if str(counter) in _words(one) and _words(one)[0] != program]
     victims = ours if of_all else [chance.choice([one for one in ours if one != front.pid])]
     names = sorted(map(_name, victims))
     for one in victims:
