@@ -19,7 +19,7 @@ help:
 	@echo "make demo    run the TensorFlow crashes of examples/ and show what necropsy finds"
 	@echo "make demo-confirm  prove the cause of each of these crashes, and a fix: some ten minutes"
 	@echo "make test    everything that decides whether a change lands: lint, types, tests"
-	@echo "make test-aarch64  programs that die on an emulated AArch64 machine: ten minutes to an hour (Debian)"
+	@echo "make test-aarch64  programs that die on an emulated AArch64 machine: an hour, less on an idle one (Debian)"
 	@echo "make check   lint, types and the quick tests, without wine, TensorFlow and slow crashers: six minutes"
 	@echo "make docs    regenerate the pages that are made from the code"
 	@echo "make site    the documentation as a site that needs no network, in build/site"
