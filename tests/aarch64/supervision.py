@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import emulated_machine
+import large_pages
 import machine_image
 import msgspec
 import pytest
@@ -27,6 +28,8 @@ _CASES = "/opt/cases.json"
 _LIMIT_S = 900.0
 _LIMIT_OF_EACH_S = 40.0
 """On a machine that is busy with other things, a case took 20 s."""
+LARGE_PAGES = os.environ.get("NECROPSY_AARCH64_PAGES") == "16k"
+"""``make test-aarch64 PAGES=16k``: pages of 16 KiB and addresses of 52 bits, instead of 4 KiB and 48 bits."""
 _HERE = Path(__file__).parent
 _TOOLS = ("qemu-system-aarch64", "aarch64-linux-gnu-g++")
 
@@ -41,7 +44,8 @@ def machine() -> Machine:
         pytest.skip(f"not installed: {', '.join(missing)}")
     stack = contextlib.ExitStack()
     atexit.register(stack.close)
-    booted = stack.enter_context(emulated_machine.booted(machine_image.made()))
+    image = machine_image.made()
+    booted = stack.enter_context(emulated_machine.booted(large_pages.made(image) if LARGE_PAGES else image))
     booted.put({emulated_machine.SOURCE: _HERE.parents[1] / "src", SCRIPT: _HERE / "supervised_cases.py"})
     return booted
 

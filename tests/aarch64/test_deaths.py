@@ -56,6 +56,8 @@ PYTHON = {
     "thread": IN_THREAD,
     "double-free": DOUBLE_FREE,
 }
+SAYS_WITH_52_BITS = {"smash-unprotected": "where there is no memory"}
+"""A failed signature leaves what was in bits 48 to 51, and text may have been there: it is not told from another address."""
 PROBED = {
     "large-frame": "stack-overflow-large-frame certain",
     "recursion": "stack-overflow-recursion certain",
@@ -121,7 +123,7 @@ def test_a_program_that_dies(
     report = one.report
     assert _verdict(report) == verdict
     assert report.verdict is not None
-    assert says in report.verdict.summary
+    assert (SAYS_WITH_52_BITS.get(name, says) if supervision.LARGE_PAGES else says) in report.verdict.summary
     assert frames is None or _own_frames(report) == frames
     fault = report.crash.fault
     assert fault is not None
