@@ -53,8 +53,16 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Found]:
     folder = tmp_path_factory.mktemp("musl")
     source = _source(folder)
     for kind, flags in _KINDS.items():
-        words = ["aarch64-linux-gnu-gcc", "-specs", musl / "specs", "-g", "-O1", "-fno-optimize-sibling-calls", "-w"]
-        subprocess.run([*words, *flags, "-o", folder / kind, source], check=True)
+        words = [
+            "aarch64-linux-gnu-gcc",
+            "-specs",
+            str(musl / "specs"),
+            "-g",
+            "-O1",
+            "-fno-optimize-sibling-calls",
+            "-w",
+        ]
+        subprocess.run([*words, *flags, "-o", str(folder / kind), str(source)], check=True)
     libc = next((musl / "root").glob("**/libc.so")).read_bytes()
     machine.put({_LOADER: libc, **{f"/opt/musl/{kind}": (folder / kind).read_bytes() for kind in _KINDS}})
     cases = [
