@@ -28,7 +28,7 @@ _FEWEST = 4
 class SavedRegisters:
     """Where the frame pointer is saved in one period, and its value.
 
-    ``at``: bytes above the last frame's return address, in the next period; ``value``: of the last one; ``grows``: by
+    ``at``: bytes above the last frame's stack pointer, in the next period; ``value``: of the last one; ``grows``: by
     how much with each period.
     """
 
@@ -79,24 +79,38 @@ class StackPeriod:
         return None
 
 
-def times(memory: Memory, start: int, unit: PeriodUnit, saved: Sequence[SavedRegisters], deadline: float) -> int:
-    """How often the period is repeated above the return address at ``start``, as far as compared by ``deadline``."""
-    words_each = unit.size // 8
-    found, columns = 0, _Columns(0, unit, ())
+@dataclass(frozen=True)
+class Period:
+    """What the memory of the next periods holds: words at a distance from the stack pointer, every ``size`` bytes.
+
+    ``returns``: where the return addresses are, and which; ``mask``: those of their bits that are compared, where
+    processors may sign them.
+    """
+
+    size: int
+    returns: Sequence[tuple[int, int]]
+    saved: Sequence[SavedRegisters]
+    mask: int | None = None
+
+
+def times(memory: Memory, start: int, period: Period, deadline: float) -> int:
+    """How often the period is repeated from the stack pointer ``start`` on, as far as compared by ``deadline``."""
+    words_each = period.size // 8
+    found, columns = 0, _Columns(0, period)
     while time.monotonic() <= deadline:
-        low = start + 8 + found * unit.size
-        data = memory.some(low, _WINDOW)
-        count = len(data) // unit.size
+        data = memory.some(start + found * period.size, _WINDOW)
+        count = len(data) // period.size
         if not count:
             break
         if columns.count != count:
-            columns = _Columns(count, unit, saved)
-        words = memoryview(data)[: count * unit.size].cast("Q")
+            columns = _Columns(count, period)
+        words = memoryview(data)[: count * period.size].cast("Q")
         same = count
-        for offset, expected in zip(unit.offsets, columns.pcs, strict=True):
-            same = min(same, _same(words[offset // 8 - 1 :: words_each], expected))
-        for one, rising in zip(saved, columns.rising, strict=True):
-            same = min(same, rising.same(words[one.at // 8 - 1 :: words_each], one.value + one.grows * (found + 1)))
+        for (at, pc), expected in zip(period.returns, columns.pcs, strict=True):
+            column = words[at // 8 :: words_each]
+            same = min(same, _same(column, expected) if columns.masks is None else columns.same_below_mask(column, pc))
+        for one, rising in zip(period.saved, columns.rising, strict=True):
+            same = min(same, rising.same(words[one.at // 8 :: words_each], one.value + one.grows * (found + 1)))
         found += same
         if same < count:
             break
@@ -106,10 +120,24 @@ def times(memory: Memory, start: int, unit: PeriodUnit, saved: Sequence[SavedReg
 class _Columns:
     """The expected content of a window of ``count`` periods."""
 
-    def __init__(self, count: int, unit: PeriodUnit, saved: Sequence[SavedRegisters]) -> None:
+    def __init__(self, count: int, period: Period) -> None:
         self.count = count
-        self.pcs = tuple(memoryview(array("Q", (pc,)) * count) for pc in unit.pcs)
-        self.rising = tuple(_Rising(count, one.grows) for one in saved)
+        self.pcs = tuple(memoryview(array("Q", (pc,)) * count) for _, pc in period.returns)
+        self.rising = tuple(_Rising(count, one.grows) for one in period.saved)
+        self.masks = None if period.mask is None else _number(memoryview(array("Q", (period.mask,)) * count))
+        self._mask = period.mask or 0
+
+    def same_below_mask(self, column: memoryview, pc: int) -> int:
+        """How many words from the beginning are ``pc`` where the mask looks."""
+        expected = next(one for one in self.pcs if one[0] == pc)
+        if self.masks is not None and _number(column) & self.masks == _number(expected):
+            return len(column)
+        return next((at for at, word in enumerate(column) if word & self._mask != pc), len(column))
+
+
+def _number(column: memoryview) -> int:
+    """The words as one long number, of which all are compared at once."""
+    return int.from_bytes(column.tobytes(), "little")
 
 
 class _Rising:
@@ -119,11 +147,11 @@ class _Rising:
         self._step = step
         self._ones = int.from_bytes((1).to_bytes(8, "little") * count, "little")
         steps = range(0, count * step, step) if step else [0] * count
-        self._steps = int.from_bytes(array("Q", steps).tobytes(), "little")
+        self._steps = _number(memoryview(array("Q", steps)))
 
     def same(self, column: memoryview, first: int) -> int:
         """How many words from the beginning are as expected, where the first one must be ``first``."""
-        if int.from_bytes(column.tobytes(), "little") == first * self._ones + self._steps:
+        if _number(column) == first * self._ones + self._steps:
             return len(column)
         return next((at for at, word in enumerate(column) if word != first + at * self._step), len(column))
 
