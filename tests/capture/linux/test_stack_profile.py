@@ -8,12 +8,13 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 from harness import build
-from supervised import LOOPS
+from supervised import C_LOOP, LOOPS
 
 PAGE = 4096
 SOURCE = r"""
@@ -136,16 +137,72 @@ def test_each_peak_is_within_a_page_of_the_deepest_frame(tmp_path: Path, program
     assert not document["gaps"] or loop == "python"
 
 
-def test_without_breakpoints_the_last_look_counts_and_the_report_says_so(tmp_path: Path, program: str) -> None:
-    """SIGTRAP that is ignored is inherited, and leaves nothing to stop a thread with."""
-    shell = ["sh", "-c", 'trap "" TRAP; exec "$@"', "sh", program]
-    done, document = profile(tmp_path, shell)
+NO_BREAKPOINTS = ("sh", "-c", 'trap "" TRAP; exec "$@"', "sh")
+"""SIGTRAP that is ignored is inherited, and leaves nothing to stop a thread with."""
+
+
+@C_LOOP
+def test_without_breakpoints_page_faults_tell_the_peaks_of_threads_that_ended(tmp_path: Path, program: str) -> None:
+    done, document = profile(tmp_path, [*NO_BREAKPOINTS, program])
+    assert done.returncode == 7
+    truth = {name: int(depth) for name, depth in (line.split() for line in done.stdout.splitlines())}
+    seen = stacks(document["processes"][0])
+    assert seen.keys() == truth.keys()
+    for name, depth in truth.items():
+        assert seen[name]["exact"], name
+        assert 0 <= seen[name]["peak"] - depth <= PAGE, (name, seen[name], depth)
+    assert any(gap["why"].startswith("what filled the stack of ") for gap in document["gaps"])
+
+
+def test_without_both_the_last_look_counts_and_the_report_says_so(tmp_path: Path, program: str) -> None:
+    """The loop in Python does not say where the control blocks of threads were that have ended."""
+    env = {**os.environ, "NECROPSY_LOOP": "python"}
+    done, document = profile(tmp_path, [*NO_BREAKPOINTS, program], env=env)
     assert done.returncode == 7
     seen = stacks(document["processes"][0])
     assert seen["main"]["exact"]
     assert seen["stays"]["exact"]
     assert any("ended" in gap["why"] and gap["part"] == "stack" for gap in document["gaps"])
     assert "not observed" in done.stderr
+
+
+LATER = r"""
+#include <pthread.h>
+#include <stdio.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+__attribute__((noinline)) static int recursion(int n) {
+  volatile char room[1000]; room[0] = n; return n ? recursion(n - 1) + room[0] : (int)(long)room;
+}
+static void *deep(void *depth) { prctl(PR_SET_NAME, "deep"); recursion((int)(long)depth); return 0; }
+static void *shallow(void *nothing) { prctl(PR_SET_NAME, "shallow"); return nothing; }
+int main(void) {
+  pthread_t one;
+  usleep(1500000); /* after the first second, a thread that ends is not stopped any more */
+  for (int i = 0; i < 200; i++) { pthread_create(&one, 0, shallow, 0); pthread_join(one, 0); usleep(2000); }
+  for (long i = 0; i < 30; i++) {
+    pthread_create(&one, 0, deep, (void *)(100 + 20 * i)); pthread_join(one, 0); usleep(50000);
+  }
+  return 0;
+}
+"""
+
+
+def test_threads_that_are_not_stopped_at_their_ends_have_exact_peaks(tmp_path: Path) -> None:
+    """And once one of them was deep, it is seen what fills the stacks of the next ones."""
+    program = str(build(tmp_path, LATER, "-O1", "-fno-optimize-sibling-calls", name="later"))
+    done, document = profile(tmp_path, [program])
+    assert not done.returncode
+    (process,) = document["processes"]
+    shallow, deep = ([one for one in process["stacks"] if one["name"] == name] for name in ("shallow", "deep"))
+    assert len(shallow) == 200
+    assert all(one["exact"] and one["ended"] and one["peak"] < 40_000 for one in shallow)
+    peaks = sorted(one["peak"] for one in deep)
+    assert all(one["exact"] for one in deep)
+    assert {after - before for before, after in pairwise(peaks)} <= {20_480, 24_576, 28_672}
+    deepest = max(deep, key=lambda one: int(one["peak"]))
+    assert deepest["functions"][0]["function"] == "recursion"
+    assert not any("began and ended" in gap["why"] or "last look" in gap["why"] for gap in document["gaps"])
 
 
 def test_a_death_is_reported_and_its_stack_is_full(tmp_path: Path, program: str) -> None:

@@ -89,7 +89,7 @@ int on_end(struct loop *all, int tid, int status, uint32_t peak_rss, struct even
     int pid = owner->pid;
     if (!owner->executed && tid == pid && !owner->peak_rss)
         owner->peak_rss = peak_rss; /* of a process that is what it was forked as, the kernel counted nothing else */
-    finished(all, tid, pid, status, owner);
+    finished(all, tid, pid, status, owner)->base = all->table.threads[thread].base;
     drop_thread(&all->table, thread);
     if (tid != pid)
         return report_if_held(all, process, out);

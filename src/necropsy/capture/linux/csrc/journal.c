@@ -11,7 +11,7 @@ struct record *record(struct loop *all, int kind, int tid, int pid)
     return one;
 }
 
-void finished(struct loop *all, int tid, int pid, int status, const struct process *process)
+struct record *finished(struct loop *all, int tid, int pid, int status, const struct process *process)
 {
     struct record *one = record(all, FINISHED, tid, pid);
     one->value = status;
@@ -21,4 +21,5 @@ void finished(struct loop *all, int tid, int pid, int status, const struct proce
         one->stack = process->stack;
         one->stack_limit = process->stack_limit;
     }
+    return one;
 }

@@ -6,6 +6,6 @@
 
 /* A new record, with nothing but this and the time. There is room: `necropsy_next` returns before there is none. */
 struct record *record(struct loop *, int kind, int tid, int pid);
-void finished(struct loop *, int tid, int pid, int status, const struct process *);
+struct record *finished(struct loop *, int tid, int pid, int status, const struct process *);
 
 #endif

@@ -46,6 +46,7 @@ struct record {
     uint32_t stack, stack_limit; /* KiB; 0 unless the main thread's stack grew close to its limit */
     uint32_t text, path_length, words_length;
     uint64_t at; /* ns of the monotonic clock */
+    uint64_t base; /* of FINISHED: see `struct thread` */
 };
 
 /* A file that was executed before, and of which nothing more is to be asked. */

@@ -66,6 +66,8 @@ class StackMark:
     lowest: int | None = None
     at: float | None = None
     """When ``lowest`` was first seen, in seconds of the monotonic clock."""
+    looked: float | None = None
+    """When its pages were last looked at, as ``at``."""
     inherited: int | None = None
     """The lowest page that a forked process has from its parent."""
     exact: bool = False
@@ -89,6 +91,7 @@ class StackMark:
 
     def look(self, pages: PageMap, now: float) -> None:
         """Move the mark if a lower page was touched since the last look. Raises OSError, TooLargeError."""
+        self.looked = now
         until = self.high if self.lowest is None else self.lowest
         # Of memory that the program brought, the first page may hold something else at its beginning.
         found = pages.lowest(-(-self.low // PAGE) * PAGE, until)

@@ -17,8 +17,8 @@ from necropsy.capture.linux.supervise.shared_memory import Facts
 from necropsy.capture.linux.supervise.traced_processes import words_of
 
 _STARTED, _BECAME = 1, 3
-_RECORD = struct.Struct("<5i7IQ")
-"""``struct record``: kind, tid, pid, parent, value, peaks and stack in KiB, place and lengths of a text, ns."""
+_RECORD = struct.Struct("<5i7IQQ")
+"""``struct record``: kind, tid, pid, parent, value, peaks and stack in KiB, place and lengths of a text, ns, base."""
 _CHANCE = struct.Struct(f"<iiQ{SIGINFO_SIZE}s{REGISTERS_SIZE}s")
 _SIGNAL = struct.Struct(f"<ii{SIGINFO_SIZE}s")
 _MOST_CHANCES = 1024
@@ -93,7 +93,7 @@ class CLoop:
 
     def _tell(self, records: bytes) -> None:
         told = self._told
-        for kind, tid, pid, parent, value, rss, size, stack, most, text, path, words, at in _RECORD.iter_unpack(
+        for kind, tid, pid, parent, value, rss, size, stack, most, text, path, words, at, base in _RECORD.iter_unpack(
             records
         ):
             if kind == _STARTED:
@@ -103,7 +103,7 @@ class CLoop:
                 told.executed(Executed(pid, os.fsdecode(data[:path]), words_of(data[path:])))
             else:
                 peaks = (rss * 1024 or None, size * 1024 or None, (stack * 1024, most * 1024) if stack else None)
-                told.finished(Finished(tid, pid, value, at * _NANOSECONDS, *peaks))
+                told.finished(Finished(tid, pid, value, at * _NANOSECONDS, *peaks, base))
 
     def adopt(self, tid: int) -> None:
         """As ``Loop.adopt``."""

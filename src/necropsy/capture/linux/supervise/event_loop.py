@@ -86,6 +86,7 @@ class Finished(NamedTuple):
     """A thread has ended; a process where ``tid`` is ``pid``. Peaks are in bytes, None where they were not read.
 
     ``main_stack``: how large the main thread's stack was, and its limit, where less than 12 % of that was left.
+    ``base``: where its control block was, as ``CLoop.base``; 0 if unknown.
     """
 
     tid: int
@@ -95,6 +96,7 @@ class Finished(NamedTuple):
     peak_rss: int | None
     peak_size: int | None
     main_stack: tuple[int, int] | None = None
+    base: int = 0
 
 
 class Journal(Protocol):

@@ -44,8 +44,13 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 @functools.cache
 def is_supported() -> bool:
     """The processor and the kernel have such breakpoints; permission is another matter."""
-    release = re.match(r"(\d+)\.(\d+)", os.uname().release)
-    return platform.machine() in _LENGTHS and release is not None and (int(release[1]), int(release[2])) >= _OLDEST
+    return platform.machine() in _LENGTHS and release() >= _OLDEST
+
+
+def release() -> tuple[int, int]:
+    """The version of Linux, as far as it is a number."""
+    found = re.match(r"(\d+)\.(\d+)", os.uname().release)
+    return (int(found[1]), int(found[2])) if found is not None else (0, 0)
 
 
 def opened(tid: int, address: int, *, with_new_threads: bool = False) -> int:

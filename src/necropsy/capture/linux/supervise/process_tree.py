@@ -33,6 +33,8 @@ class ProcessTree:
         self.living = {root.pid: root}
         self.ended_last = root
         """The process that ended last."""
+        self.ended_threads: list[tuple[Traced, int, int]] | None = None
+        """Where those that end are added, if somebody wants to know: each with its process and its base."""
         self._ended: deque[tuple[int, tuple[str, ...] | None]] = deque(maxlen=_REMEMBERED)
 
     def hear(self, log: Log) -> ExceptionWatch:
@@ -72,6 +74,8 @@ class ProcessTree:
         if entry.tid != entry.pid:
             process.threads -= 1
             process.threads_ended += 1
+            if self.ended_threads is not None:
+                self.ended_threads.append((process, entry.tid, entry.base))
             return
         process.peak_rss = entry.peak_rss or process.peak_rss
         process.main_stack = entry.main_stack

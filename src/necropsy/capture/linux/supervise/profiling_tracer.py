@@ -21,10 +21,13 @@ class ProfilingTracer(Tracer):
         super().__init__(root, log, facts, options, front)
         loop = self._loop
         # Without the C loop, stacks are found when their threads are stopped.
-        base_of = loop.base if isinstance(loop, CLoop) else lambda _tid: 0
         self.stacks = StackProfile(
-            options.profile_s or 0.1, base_of, lambda one: self.members.living.get(one.parent or 0)
+            options.profile_s or 0.1,
+            loop.base if isinstance(loop, CLoop) else lambda _tid: 0,
+            lambda one: self.members.living.get(one.parent or 0),
+            by_faults=isinstance(loop, CLoop),
         )
+        self.members.ended_threads = self.stacks.ended
         self.resources = ResourceProfile(options.profile_s or 0.1, sample=options.heap_sample)
 
     @property

@@ -1,8 +1,10 @@
 """How deep the stacks of all threads of a run get: looked at from time to time, and read when a thread ends.
 
-glibc gives a thread's pages back before the thread ends (``advise_stack_range``), so that its end is too late. A
-breakpoint in the processor (``hardware_breakpoint``) stops each thread of glibc's where it begins to end, and its mark
-is exact then. Where the kernel permits none, the last look counts, and the report says so.
+By the time that a thread ends, it has given its stack's pages back. Three things tell of them all the same: a
+breakpoint where it begins to end (``thread_ends``), which also saves what was on the stack; the page faults that the
+kernel has written down (``page_faults``), at hardly any cost; and the last look, which is not exact, and the report
+says so. Where there are page faults, a process has breakpoints in its first second, and as long as threads end that
+were deep in their stacks.
 """
 
 from __future__ import annotations
@@ -11,94 +13,49 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
 
-from necropsy.capture.linux.inspect import modules, registers
-from necropsy.capture.linux.inspect.link_map import auxiliary
-from necropsy.capture.linux.inspect.python_threads import PythonThreads
+from necropsy.capture.linux.inspect import registers
 from necropsy.capture.linux.inspect.resident_pages import PageMap, TooLargeError
 from necropsy.capture.linux.inspect.stack_marks import (
     ForkedStacks,
     StackMark,
-    StackReader,
     is_backed_by_huge_pages,
     is_locked,
     name_of,
 )
 from necropsy.capture.linux.supervise import hardware_breakpoint, ptrace
-from necropsy.capture.linux.supervise.live_stacks import LiveStacks
+from necropsy.capture.linux.supervise.process_stacks import MOST_THREADS, ProcessStacks
+from necropsy.capture.linux.supervise.stack_faults import StackFaults
 from necropsy.capture.linux.supervise.traced_processes import Traced, status_of
 from necropsy.model import Gap, StackUse
 
-_END = "__call_tls_dtors"
-"""glibc calls it first when a thread ends (2.18 and later), with signals still allowed; hardly anything else does."""
-_AT_ENTRY = 9
-_COPIES = 5
-"""Stacks of a process of which it is said what filled them."""
-_LEAST_COPIED, _MOST_COPIED = 64 << 10, 64 << 20
-"""Bytes in use of those."""
 _COST = 600
 """A look at all stacks takes at most this part of the time; how deep they were is not lost between two looks."""
-_MOST_THREADS = 4096
-"""The most threads of one process whose stacks are reported."""
-
-
-@dataclass
-class _Profiled:
-    """One process since its last exec."""
-
-    reader: StackReader
-    python: PythonThreads
-    live: LiveStacks
-    executions: int
-    marks: dict[int, StackMark] = field(default_factory=dict)
-    """Of living threads."""
-    ended: list[StackMark] = field(default_factory=list)
-    entry: int | None = None
-    """Where it begins to run: its libraries are mapped then."""
-    thread_end: int | None = None
-    handles: list[int] = field(default_factory=list)
-    ended_alone: int | None = None
-    """How many threads had ended when the process was about to end, and all others with it."""
-    copied: list[StackMark] = field(default_factory=list)
-    """Those whose contents are kept, the one that came least close first."""
-    unknown: set[int] = field(default_factory=set)
-    """Threads whose stacks were not found."""
-    forked: ForkedStacks | None = None
-
-    def every(self) -> Iterator[StackMark]:
-        """All stacks, those of living threads first."""
-        yield from self.marks.values()
-        yield from self.ended
-
-    def read_names(self) -> None:
-        """See what Python calls its threads, where that is not known."""
-        unnamed = {one.base: one.tid for one in self.marks.values() if one.base and one.python_name is None}
-        for tid, name in (self.python.names(unnamed) if unnamed else {}).items():
-            self.marks[tid].python_name = name
-
-    def close(self) -> None:
-        """Forget the breakpoints, and read no more."""
-        self.python.close()
-        for handle in self.handles:
-            os.close(handle)
-        self.handles.clear()
+_TOP = 32 << 10
+"""Bytes at the top of an ended thread's stack that are there still, if they were touched (``PTHREAD_STACK_MIN``)."""
 
 
 class StackProfile:
     """The stacks of a run.
 
     ``base_of`` tells where the control block of a thread is, 0 if that is not known; ``parent_of`` the living process
-    that started another one.
+    that started another one. ``by_faults``: those of threads that have ended are known too (``ended``).
     """
 
     def __init__(
-        self, interval_s: float, base_of: Callable[[int], int], parent_of: Callable[[Traced], Traced | None]
+        self,
+        interval_s: float,
+        base_of: Callable[[int], int],
+        parent_of: Callable[[Traced], Traced | None],
+        *,
+        by_faults: bool = False,
     ) -> None:
         self.interval_s = interval_s
         self._base_of, self._parent_of = base_of, parent_of
-        self._of: dict[int, _Profiled] = {}
+        self.ended: list[tuple[Traced, int, int]] = []
+        """Threads that have ended, each with its process and its base, as ``ProcessTree.ended_threads``."""
+        self._faults = StackFaults(is_wanted=by_faults)
+        self._of: dict[int, ProcessStacks] = {}
         """By ``id`` of the process's ``Traced``, which lives as long as the run."""
         self._next = time.monotonic() + interval_s
         self.gaps: list[Gap] = []
@@ -117,9 +74,11 @@ class StackProfile:
         now, begun = time.monotonic(), time.thread_time()
         if now < self._next:
             return
+        self._catch_up()
         for process in living:
             with contextlib.suppress(OSError, TooLargeError):  # it is gone, or is another program by now
                 self._look_at(process)
+                self._need_no_stops(self._of[id(process)])
         cost_s = time.thread_time() - begun
         for process in living:
             if (profiled := self._of.get(id(process))) is not None and profiled.ended_alone is None:
@@ -129,6 +88,42 @@ class StackProfile:
                         profiled.live.look(mark)
                     profiled.live.probe(tuple(profiled.marks.values()))
         self._next = now + max(self.interval_s, _COST * cost_s)
+
+    def _need_no_stops(self, profiled: ProcessStacks) -> None:
+        if self._faults.are_read:
+            profiled.wait_less(time.monotonic())
+            if not profiled.ends.are_waited_for:
+                profiled.keep_what_is_deeper()
+
+    def _catch_up(self) -> None:
+        """Take in what was touched since the last time, and who has ended."""
+        self._faults.read()
+        ended, self.ended[:] = self.ended[:], []
+        for process, tid, base in ended:
+            profiled = self._of.get(id(process))
+            if profiled is not None and profiled.ended_alone is None and self._faults.are_read:
+                self._ended(process, profiled, tid, base)
+            self._faults.forget(tid)
+
+    def _ended(self, process: Traced, profiled: ProcessStacks, tid: int, base: int) -> None:
+        mark = profiled.marks.get(tid)
+        if mark is None and base and len(profiled.ended) < MOST_THREADS:
+            name = self._faults.name(tid)
+            if isinstance(name, int):
+                name = creator.name if (creator := profiled.marks.get(name)) is not None else None
+            mark = profiled.found_later(tid, base, name)
+            if mark is not None:
+                self._faults.follow(mark)
+                if mark.lowest is None and process.executed:
+                    with contextlib.suppress(OSError, TooLargeError):
+                        mark.lowest = profiled.top_of(mark, _TOP)
+        if mark is None:
+            return
+        if not mark.exact:
+            if self._faults.know_all_of(mark, profiled.looked):
+                self._is_exact(process, mark, keep=False)
+            profiled.outlives(mark)
+        profiled.over(mark)
 
     def begin_late(self, process: Traced) -> None:
         """Look at a process that has run for a while: when its stacks got as deep as they are is not known."""
@@ -141,8 +136,7 @@ class StackProfile:
         if profiled.ended_alone is not None:
             return  # it is about to end, and was read for that
         tids = {int(name) for name in os.listdir(f"/proc/{process.pid}/task")}  # noqa: PTH208 - often; Path takes longer
-        for tid in profiled.marks.keys() - tids:
-            self._over(profiled, tid)
+        self._are_gone(profiled, tids)
         profiled.unknown &= tids
         try:
             opened = PageMap(process.pid)
@@ -154,8 +148,17 @@ class StackProfile:
         with opened as pages:
             for tid in tids - profiled.unknown:
                 self._mark_of(process, profiled, tid, self._base_of(tid), pages)
+        profiled.looked = time.monotonic()
 
-    def _mark_of(self, process: Traced, profiled: _Profiled, tid: int, base: int, pages: PageMap) -> StackMark | None:
+    def _are_gone(self, profiled: ProcessStacks, left: set[int]) -> None:
+        """Forget all threads but these. Where page faults are read, ``_catch_up`` does so when it hears of an end."""
+        if not self._faults.are_read:
+            for tid in profiled.marks.keys() - left:
+                profiled.over(profiled.marks[tid])
+
+    def _mark_of(
+        self, process: Traced, profiled: ProcessStacks, tid: int, base: int, pages: PageMap
+    ) -> StackMark | None:
         now = time.monotonic()
         mark = profiled.marks.get(tid)
         if mark is None:
@@ -165,6 +168,7 @@ class StackProfile:
                     profiled.unknown.add(tid)
                 return None
             profiled.marks[tid] = mark
+            self._faults.follow(mark)
         mark.look(pages, now)
         if mark.is_main and mark.has_grown(pages) and (grown := profiled.reader.main(tid)) is not None:
             mark.low = grown.low
@@ -187,9 +191,9 @@ class StackProfile:
         if gap not in self.gaps:
             self._gap(gap.why)
 
-    def _found(self, process: Traced, profiled: _Profiled, tid: int, base: int) -> StackMark | None:
+    def _found(self, process: Traced, profiled: ProcessStacks, tid: int, base: int) -> StackMark | None:
         """A thread that was not seen before."""
-        if len(profiled.marks) >= _MOST_THREADS:
+        if len(profiled.marks) >= MOST_THREADS:
             return None
         is_main = tid == process.pid
         # The first thread of a fork runs on the stack of the thread that forked.
@@ -203,15 +207,15 @@ class StackProfile:
 
     def executed(self, process: Traced) -> None:
         """The process is stopped at its exec; its stacks are new. Raises nothing."""
+        self._catch_up()
+        self._faults.begin(process.pid)
         old = self._of.pop(id(process), None)
         if old is not None:
             old.close()
+            for tid in old.marks:
+                self._faults.forget(tid)
         try:
-            profiled = self._profiled(process, executions=process.executions + 1)
-            entry = auxiliary(Path(f"/proc/{process.pid}/auxv").read_bytes()).get(_AT_ENTRY)
-            if entry is not None and hardware_breakpoint.is_supported():
-                profiled.entry = entry
-                profiled.handles.append(hardware_breakpoint.opened(process.pid, entry))
+            self._profiled(process, executions=process.executions + 1).ends.wait_for_entry(process.pid)
         except (OSError, ValueError) as error:
             self._refused = f"a breakpoint was not permitted ({error}); see kernel.perf_event_paranoid"
 
@@ -226,33 +230,23 @@ class StackProfile:
         profiled = self._of.get(id(process))
         with contextlib.suppress(OSError, TooLargeError, ValueError):
             address = hardware_breakpoint.address_of(ptrace.getsiginfo(tid))
-            if profiled is None or address is None or address not in {profiled.entry, profiled.thread_end}:
+            if profiled is None or address is None or address not in {profiled.ends.entry, profiled.ends.end}:
                 return None
-            if address == profiled.thread_end:
-                if tid != process.pid:
-                    self._ends(process, profiled, tid)
-            else:
-                profiled.close()
-                profiled.thread_end = modules.address_of(process.pid, _END, "/libc")
-                self._wait_for_ends(process.pid, profiled)
+            if address == profiled.ends.entry:
+                profiled.ends.at_entry(process.pid)
+            elif tid != process.pid:
+                self._ends(process, profiled, tid)
             return address
         return None
 
-    def _wait_for_ends(self, pid: int, profiled: _Profiled) -> None:
-        if profiled.thread_end is None:
-            return
-        for name in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208
-            with contextlib.suppress(OSError):
-                opened = hardware_breakpoint.opened(int(name), profiled.thread_end, with_new_threads=True)
-                profiled.handles.append(opened)
-
-    def _ends(self, process: Traced, profiled: _Profiled, tid: int) -> None:
+    def _ends(self, process: Traced, profiled: ProcessStacks, tid: int) -> None:
         profiled.unknown.discard(tid)
         known = profiled.marks.get(tid)
         with PageMap(process.pid) as pages:
             mark = self._mark_of(process, profiled, tid, registers.read(tid).thread_pointer, pages)
         if mark is not None:
             self._is_exact(process, mark)
+            profiled.stopped_at_its_end(mark)
             if mark is known:
                 mark.name = name_of(process.pid, tid) or mark.name
 
@@ -261,6 +255,7 @@ class StackProfile:
 
         What the report reads of the process from now on may touch pages.
         """
+        self._catch_up()
         profiled = self._of.get(id(process))
         with contextlib.suppress(OSError, TooLargeError):
             self._look_at(process)
@@ -272,12 +267,11 @@ class StackProfile:
 
     def at_end(self, process: Traced, tids: Iterable[int]) -> None:
         """All threads of the process are stopped, and it is about to end. Raises nothing."""
+        self._catch_up()
         with contextlib.suppress(OSError):
             profiled = self._profiled(process)
             if profiled.ended_alone is None:
-                left = set(map(int, os.listdir(f"/proc/{process.pid}/task")))  # noqa: PTH208
-                for tid in profiled.marks.keys() - left:
-                    self._over(profiled, tid)
+                self._are_gone(profiled, set(map(int, os.listdir(f"/proc/{process.pid}/task"))))  # noqa: PTH208 - short
             for tid in tids:
                 mark = profiled.marks.get(tid)
                 with contextlib.suppress(OSError, TooLargeError):
@@ -294,37 +288,24 @@ class StackProfile:
 
     def over(self, process: Traced) -> None:
         """The process is gone, or about to be."""
+        self._catch_up()
         profiled = self._of.get(id(process))
         if profiled is not None:
             profiled.close()
 
-    def _is_exact(self, process: Traced, mark: StackMark) -> None:
+    def _is_exact(self, process: Traced, mark: StackMark, *, keep: bool = True) -> None:
+        """``keep``: what is on it is there still."""
         if mark.exact:
             return
         mark.exact = True
-        self._copy(process, mark)
+        if keep:
+            self._of[id(process)].keep(mark)
         if is_backed_by_huge_pages(process.pid, mark):
             mark.exact = False
             self._gap(f"thread {mark.tid} has huge pages for a stack: its peak is known to 2 MiB only")
         if is_locked(process.pid, mark):
             mark.lowest = None
             self._gap(f"thread {mark.tid} keeps all pages of its stack in memory (mlockall): its peak is not known")
-
-    def _copy(self, process: Traced, mark: StackMark) -> None:
-        """Keep what is on the stack, if this is one of the few that came closest to their ends."""
-        used = mark.high - mark.lowest if mark.lowest is not None else 0
-        profiled = self._of[id(process)]
-        if not _LEAST_COPIED <= used <= _MOST_COPIED:
-            return
-        kept = profiled.copied
-        if len(kept) >= _COPIES and kept[0].share >= mark.share:
-            return
-        with contextlib.suppress(OSError):
-            reused = any(one.high == mark.high and one is not mark for one in profiled.every())
-            mark.take_copy(process.pid, profiled.reader.maps(fresh=True), reused=reused)
-            profiled.copied = sorted([*kept, mark], key=lambda one: one.share)
-            while len(profiled.copied) > _COPIES:
-                profiled.copied.pop(0).copy = None
 
     def _gap(self, why: str) -> None:
         if len(self.gaps) < 20:
@@ -347,7 +328,7 @@ class StackProfile:
 
     def not_measured(self, processes: Sequence[Traced]) -> list[Gap]:
         """Threads that ended between two looks, and those of whose peak only the last look is known."""
-        unseen = late = 0
+        unseen = late = unkept = 0
         for process in processes:
             profiled = self._of.get(id(process))
             if profiled is not None:
@@ -356,6 +337,7 @@ class StackProfile:
                 most = process.threads_ended - len(profiled.marks) if alone is None else alone
                 unseen += max(most - len(profiled.ended), 0)
                 late += sum(not one.exact for one in profiled.ended)
+                unkept += profiled.unkept
         gaps = list(self.gaps)
         away = [one for process in processes for one in self._marks(process) if one.elsewhere]
         if away:
@@ -366,35 +348,31 @@ class StackProfile:
         if unseen:
             what = "1 thread" if unseen == 1 else f"{unseen:,} threads"
             gaps.append(Gap(part="stack", why=f"{what} began and ended between two looks"))
+        if unkept:
+            what = "1 thread" if unkept == 1 else f"{unkept:,} threads"
+            gaps.append(Gap(part="stack", why=f"what filled the stack of {what}: ended before it could be read"))
         if late:
             what = "1 thread that ended early is that" if late == 1 else f"{late:,} threads that ended early are those"
             why = f"the peak of {what} of the last look"
-            gaps.append(Gap(part="stack", why=f"{why}: {self._refused}" if self._refused is not None else why))
+            refused = self._refused if not self._faults.are_read else "page faults came faster than they were read"
+            gaps.append(Gap(part="stack", why=f"{why}: {refused}" if refused is not None else why))
         return gaps
 
     def _marks(self, process: Traced) -> Iterator[StackMark]:
         profiled = self._of.get(id(process))
         return profiled.every() if profiled is not None else iter(())
 
-    @staticmethod
-    def _over(profiled: _Profiled, tid: int) -> None:
-        mark = profiled.marks.pop(tid)
-        mark.ended = True
-        if len(profiled.ended) < _MOST_THREADS:
-            profiled.ended.append(mark)
-
-    def _profiled(self, process: Traced, executions: int | None = None) -> _Profiled:
+    def _profiled(self, process: Traced, executions: int | None = None) -> ProcessStacks:
         found = self._of.get(id(process))
         wanted = process.executions if executions is None else executions
         if found is not None and found.executions == wanted:
             return found
         if found is not None:
             found.close()
-        reader, python = StackReader(process.pid), PythonThreads(process.pid)
-        profiled = self._of[id(process)] = _Profiled(reader, python, LiveStacks(reader, python), wanted)
+        profiled = self._of[id(process)] = ProcessStacks.of(process.pid, wanted)
         parent = None if process.executed or executions is not None else self._parent_of(process)
         origin = self._of.get(id(parent)) if parent is not None else None
         if origin is not None:
-            profiled.thread_end = origin.thread_end
-            self._wait_for_ends(process.pid, profiled)
+            profiled.ends.end = origin.ends.end
+            profiled.ends.wait(process.pid)
         return profiled

@@ -1,0 +1,136 @@
+"""The stacks of one process that is profiled: their marks, and what was kept of the deepest ones."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from necropsy.capture.linux.inspect.python_threads import PythonThreads
+from necropsy.capture.linux.inspect.resident_pages import PAGE, PageMap
+from necropsy.capture.linux.inspect.stack_marks import ForkedStacks, StackMark, StackReader
+from necropsy.capture.linux.supervise.live_stacks import LiveStacks
+from necropsy.capture.linux.supervise.thread_ends import ThreadEnds
+
+_COPIES = 5
+"""Stacks of a process of which it is said what filled them."""
+DEEP, _MOST_COPIED = 64 << 10, 64 << 20
+"""Bytes in use of those."""
+MOST_THREADS = 4096
+"""The most threads of one process whose stacks are reported."""
+_FIRST_S, _AGAIN_S = 1.0, 10.0
+"""How long threads are stopped at their ends: from the start of the program, and from a deep one that was not."""
+
+
+@dataclass
+class ProcessStacks:
+    """One process since its last exec."""
+
+    reader: StackReader
+    python: PythonThreads
+    live: LiveStacks
+    executions: int
+    marks: dict[int, StackMark] = field(default_factory=dict)
+    """Of living threads."""
+    ended: list[StackMark] = field(default_factory=list)
+    ends: ThreadEnds = field(default_factory=ThreadEnds)
+    wait_until: float = field(default_factory=lambda: time.monotonic() + _FIRST_S)
+    """Until then threads are stopped at their ends, in seconds of the monotonic clock; longer without page faults."""
+    looked: float = field(default_factory=time.monotonic)
+    """When all its threads were last looked at, in seconds of the monotonic clock."""
+    ended_alone: int | None = None
+    """How many threads had ended when the process was about to end, and all others with it."""
+    unknown: set[int] = field(default_factory=set)
+    """Threads whose stacks were not found."""
+    forked: ForkedStacks | None = None
+    unkept: int = 0
+    """Threads of which that was not possible, because they ended too soon."""
+    _copied: list[StackMark] = field(default_factory=list)
+    """Those whose contents are kept, the one that came least close first."""
+
+    @classmethod
+    def of(cls, pid: int, executions: int) -> ProcessStacks:
+        """Those of a process that has executed so many programs."""
+        reader, python = StackReader(pid), PythonThreads(pid)
+        return cls(reader, python, LiveStacks(reader, python), executions)
+
+    def every(self) -> Iterator[StackMark]:
+        """All stacks, those of living threads first."""
+        yield from self.marks.values()
+        yield from self.ended
+
+    def read_names(self) -> None:
+        """See what Python calls its threads, where that is not known."""
+        unnamed = {one.base: one.tid for one in self.marks.values() if one.base and one.python_name is None}
+        for tid, name in (self.python.names(unnamed) if unnamed else {}).items():
+            self.marks[tid].python_name = name
+
+    def over(self, mark: StackMark) -> None:
+        """The thread is gone, or about to be."""
+        self.marks.pop(mark.tid, None)
+        mark.ended = True
+        if len(self.ended) < MOST_THREADS:
+            self.ended.append(mark)
+
+    def found_later(self, tid: int, base: int, name: str | None) -> StackMark | None:
+        """The stack of a thread that has ended and was never looked at, as long as it lies there. Raises nothing."""
+        with contextlib.suppress(OSError):
+            mark = self.reader.other(tid, base)
+            if mark is not None:
+                mark.name = name
+            return mark
+        return None
+
+    def keep(self, mark: StackMark) -> None:
+        """Keep what is on the stack, if this is one of the few that came closest to their ends."""
+        used = mark.high - mark.lowest if mark.lowest is not None else 0
+        if not DEEP <= used <= _MOST_COPIED:
+            return
+        kept = [one for one in self._copied if one is not mark]
+        if len(kept) >= _COPIES and kept[0].share >= mark.share:
+            return
+        with contextlib.suppress(OSError):
+            reused = any(one.high == mark.high and one is not mark for one in self.every())
+            mark.take_copy(self.reader.pid, self.reader.maps(fresh=True), reused=reused)
+            self._copied = sorted([*kept, mark], key=lambda one: one.share)
+            while len(self._copied) > _COPIES:
+                self._copied.pop(0).copy = None
+
+    def keep_what_is_deeper(self) -> None:
+        """The same of living threads that are deeper than when they were kept: nobody stops them at their ends."""
+        for mark in self.marks.values():
+            if mark.lowest is not None and not mark.is_main and (mark.copy is None or mark.lowest < mark.copy.low):
+                self.keep(mark)
+
+    def outlives(self, mark: StackMark) -> None:
+        """The thread ended without a stop. What was kept of it counts if it holds the deepest call."""
+        if mark.copy is not None and (mark.lowest is None or mark.lowest < mark.copy.low - PAGE):
+            mark.copy = None
+            self._copied = [one for one in self._copied if one is not mark]
+        if mark.copy is None and mark.lowest is not None and mark.high - mark.lowest >= DEEP:
+            if len(self._copied) < _COPIES or self._copied[0].share < mark.share:
+                self.unkept += 1
+            with contextlib.suppress(OSError):
+                self.ends.wait(self.reader.pid)
+            self.wait_until = time.monotonic() + _AGAIN_S
+
+    def wait_less(self, now: float) -> None:
+        """Take out the breakpoints where the time for them is over; page faults tell how deep threads were."""
+        if now >= self.wait_until and self.ends.end is not None:
+            self.ends.close()
+
+    def stopped_at_its_end(self, mark: StackMark) -> None:
+        """One of the threads was, and was kept if it was deep: then there may be more of that kind."""
+        if mark.lowest is not None and mark.high - mark.lowest >= DEEP:
+            self.wait_until = max(self.wait_until, time.monotonic() + _FIRST_S)
+
+    def top_of(self, mark: StackMark, size: int) -> int | None:
+        """The lowest page that is there in the uppermost ``size`` bytes. Raises OSError, TooLargeError."""
+        with PageMap(self.reader.pid) as pages:
+            return pages.lowest(max(mark.low, mark.high - size), mark.high)
+
+    def close(self) -> None:
+        """Forget the breakpoints, and read no more."""
+        self.python.close()
+        self.ends.close()

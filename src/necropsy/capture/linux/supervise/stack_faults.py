@@ -1,0 +1,95 @@
+"""How deep stacks were touched, by the page faults of their threads: of living threads and of those that have ended."""
+
+from __future__ import annotations
+
+import math
+import time
+
+from necropsy.capture.linux.inspect.resident_pages import PAGE
+from necropsy.capture.linux.inspect.stack_marks import StackMark
+from necropsy.capture.linux.supervise.page_faults import PageFaults
+
+_MOST_OF_A_MAIN_STACK = 1 << 30
+
+
+class StackFaults:
+    """Those of all processes of a run, once ``begin`` was called."""
+
+    def __init__(self, *, is_wanted: bool) -> None:
+        self._faults: PageFaults | None = None
+        self._marks: dict[int, StackMark] = {}
+        self._partly: set[int] = set()
+        """Threads of which some touches were not noted."""
+        self._lost_at = -math.inf
+        """When it was last seen that some were lost, in seconds of the monotonic clock."""
+        self._is_wanted = is_wanted
+
+    @property
+    def are_read(self) -> bool:
+        """The kernel writes them down."""
+        return self._faults is not None
+
+    def begin(self, pid: int) -> None:
+        """The command is stopped where it begins. Raises nothing: without, breakpoints tell it."""
+        if self._is_wanted:
+            self._is_wanted = False
+            try:
+                self._faults = PageFaults(pid)
+            except (OSError, ValueError):
+                self._faults = None
+
+    def read(self) -> None:
+        """Move the marks to what was touched since the last time."""
+        if self._faults is None:
+            return
+        complete = self._faults.read()
+        now = time.monotonic()
+        if not complete:
+            self._lost_at = now
+        self._move(now)
+
+    def _move(self, now: float) -> None:
+        for tid in self._faults.moved() if self._faults is not None else ():
+            mark = self._marks.get(tid)
+            lowest = self._faults.lowest(tid) if self._faults is not None else None
+            if mark is not None and lowest is not None:
+                page = max(lowest // PAGE * PAGE, mark.low)
+                if mark.lowest is None or page < mark.lowest:
+                    mark.lowest, mark.at = page, now
+
+    def follow(self, mark: StackMark) -> None:
+        """A thread whose stack was found; what it has touched before counts too."""
+        if self._faults is None:
+            return
+        low = mark.high - (mark.size or _MOST_OF_A_MAIN_STACK) if mark.is_main else mark.low
+        self._partly.discard(mark.tid)
+        if not self._faults.watch(mark.tid, max(low, 0), mark.high):
+            self._partly.add(mark.tid)
+        self._marks[mark.tid] = mark
+        self._move(time.monotonic())
+
+    def know_all_of(self, mark: StackMark, looked: float) -> bool:
+        """Nothing that the thread, which has ended, has touched was missed. ``looked``: at the others of its process.
+
+        A look at its pages makes up for what was lost before.
+        """
+        if self._faults is None or mark.tid in self._partly:
+            return False
+        return self._lost_at < (mark.looked if mark.looked is not None else looked)
+
+    def name(self, tid: int) -> str | int | None:
+        """As ``PageFaults.name``."""
+        return self._faults.name(tid) if self._faults is not None else None
+
+    def forget(self, tid: int) -> None:
+        """The thread has ended, or another one has its number."""
+        if self._faults is not None:
+            self._faults.forget(tid)
+        self._marks.pop(tid, None)
+        self._partly.discard(tid)
+
+    def close(self) -> None:
+        """All is over."""
+        if self._faults is not None:
+            self._faults.close()
+        self._faults = None
