@@ -246,3 +246,21 @@ def direct(path: Path, names: Collection[str]) -> set[str]:
             inside = (f"{node.module}.{alias.name}" for alias in node.names)
             found |= {name if name in names else node.module or "" for name in inside}
     return found & set(names)
+
+
+MOST_PROSE = 90
+"""Lines of docstrings in a thousand lines of code; the rules' docstrings are their pages, and do not count."""
+
+
+def test_docstrings_are_short() -> None:
+    lines = prose = 0
+    for path in MODULES:
+        if path.parent.parent.name == "rules":
+            continue
+        text = path.read_text()
+        lines += len(text.splitlines())
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                found = ast.get_docstring(node, clean=False)
+                prose += 0 if found is None else found.count("\n") + 1
+    assert 1000 * prose / lines <= MOST_PROSE, "say it in fewer words, or let the code say it"
