@@ -153,19 +153,32 @@ def name_of(path: Path) -> str:
 
 
 @cache
+def parsed(path: Path) -> tuple[list[ast.Import | ast.ImportFrom], int, int]:
+    """The imports anywhere in a module, its lines, and those of its docstrings: each is read once, which takes long."""
+    text = path.read_text()
+    imports: list[ast.Import | ast.ImportFrom] = []
+    prose = 0
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            imports.append(node)
+        elif isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            found = ast.get_docstring(node, clean=False)
+            prose += 0 if found is None else found.count("\n") + 1
+    return imports, len(text.splitlines()), prose
+
+
+@cache
 def imported(path: Path) -> set[str]:
     """The parts of necropsy that a module imports anywhere in it, in functions too."""
     parts: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in parsed(path)[0]:
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
+        else:
             assert node.level == 0, f"{path}: a relative import hides where it goes"
             names = [node.module or ""]
             if node.module == "necropsy":
                 names = [f"necropsy.{alias.name}" for alias in node.names]
-        else:
-            continue
         parts |= {name.split(".")[1] for name in names if name.startswith("necropsy.")}
     return parts - {"__version__"}
 
@@ -239,10 +252,10 @@ def test_no_circles_between_files() -> None:
 def direct(path: Path, names: Collection[str]) -> set[str]:
     """The modules of necropsy that a module imports, of ``names``."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in parsed(path)[0]:
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
+        else:
             inside = (f"{node.module}.{alias.name}" for alias in node.names)
             found |= {name if name in names else node.module or "" for name in inside}
     return found & set(names)
@@ -253,14 +266,6 @@ MOST_PROSE = 90
 
 
 def test_docstrings_are_short() -> None:
-    lines = prose = 0
-    for path in MODULES:
-        if path.parent.parent.name == "rules":
-            continue
-        text = path.read_text()
-        lines += len(text.splitlines())
-        for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-                found = ast.get_docstring(node, clean=False)
-                prose += 0 if found is None else found.count("\n") + 1
+    read = [parsed(path) for path in MODULES if path.parent.parent.name != "rules"]
+    lines, prose = (sum(one[place] for one in read) for place in (1, 2))
     assert 1000 * prose / lines <= MOST_PROSE, "say it in fewer words, or let the code say it"
