@@ -170,6 +170,7 @@ LATER = r"""
 #include <pthread.h>
 #include <stdio.h>
 #include <sys/prctl.h>
+#include <time.h>
 #include <unistd.h>
 __attribute__((noinline)) static int recursion(int n) {
   volatile char room[1000]; room[0] = n; return n ? recursion(n - 1) + room[0] : (int)(long)room;
@@ -178,7 +179,8 @@ static void *deep(void *depth) { prctl(PR_SET_NAME, "deep"); recursion((int)(lon
 static void *shallow(void *nothing) { prctl(PR_SET_NAME, "shallow"); return nothing; }
 int main(void) {
   pthread_t one;
-  usleep(1500000); /* after the first second, a thread that ends is not stopped any more */
+  while (clock() < 1100000) {} /* after the first second of CPU time, a thread that ends is not stopped any more */
+  usleep(300000);
   for (int i = 0; i < 200; i++) { pthread_create(&one, 0, shallow, 0); pthread_join(one, 0); usleep(2000); }
   for (long i = 0; i < 30; i++) {
     pthread_create(&one, 0, deep, (void *)(100 + 20 * i)); pthread_join(one, 0); usleep(50000);

@@ -13,11 +13,14 @@ from collections.abc import Mapping
 from necropsy.capture.linux.inspect import memory_map, modules
 from necropsy.capture.linux.inspect.process_memory import ProcessMemory
 from necropsy.capture.linux.inspect.python_objects import ObjectsOfThreads
+from necropsy.capture.linux.inspect.time_budget import TimeBudget
 from necropsy.capture.process.python_stacks import PythonStackError
 from necropsy.model import Frame
 
+_LENT_S, _SHARE = 0.05, 1 / 1000
+"""Reading takes at most so much CPU time at first, and this part of the time that passes."""
 _COST = 100
-"""Reading takes at most this part of the time."""
+"""A pause between two readings, as a multiple of what the last one took."""
 _MOST_TRIES, _MOST_SEARCHES = 50, 20
 """Readings in a row that may find nothing new, and searches for an interpreter."""
 
@@ -32,6 +35,7 @@ class PythonThreads:
         self._objects: ObjectsOfThreads | None = None
         self._tids: dict[int, int] = {}
         self._next = 0.0
+        self._budget = TimeBudget(_LENT_S, _SHARE)
         self._tries = self._searches = 0
 
     def names(self, tids: Mapping[int, int]) -> dict[int, str]:
@@ -39,7 +43,7 @@ class PythonThreads:
 
         ``tids``: control block -> thread id. Raises nothing.
         """
-        if time.monotonic() < self._next or self._tries >= _MOST_TRIES:
+        if time.monotonic() < self._next or self._budget.pause_s() or self._tries >= _MOST_TRIES:
             return {}
         found: dict[int, str] = {}
         is_first, begun = self._objects is None, time.thread_time()
@@ -50,7 +54,9 @@ class PythonThreads:
             found = objects.names() if objects is not None else {}
         self._tries = 0 if found else self._tries + 1
         # To find the interpreter takes longer, but is done once.
-        self._next = time.monotonic() + _COST * (0.0 if is_first and found else time.thread_time() - begun)
+        took_s = 0.0 if is_first and found else time.thread_time() - begun
+        self._budget.spend(took_s)
+        self._next = time.monotonic() + _COST * took_s
         return found
 
     def frames(self, tid: int, pointer: int, limit_s: float) -> tuple[Frame, ...]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from necropsy.capture.linux.inspect import resource_limits
+from necropsy.capture.linux.inspect.time_budget import TimeBudget
 from necropsy.formats import control_groups
 from necropsy.model import Limit, ResourceUse
 
@@ -29,8 +30,8 @@ _CUDA, _PYTHON = b"/libcuda.so", b"python3."
 _TRIES = 3
 """How often an interpreter's heap is looked for: at first the program may be at its beginning."""
 _STATUS, _CHUNK = 1 << 14, 1 << 20
-_SELDOM_S, _SELDOM_SHARE = 0.5, 400
-"""The dear readings: at most so often, and for at most the 400th part of the time."""
+_SELDOM_S, _LENT_S, _SHARE = 0.5, 0.03, 1 / 1500
+"""The dear readings: at most so often, and for at most so much CPU time at first, and of the time that passes."""
 _MAP_COUNT = "/proc/sys/vm/max_map_count"
 _RESOURCE_RIGHTS = 1 << 21 | 1 << 24
 """CAP_SYS_ADMIN and CAP_SYS_RESOURCE: with one of them RLIMIT_NPROC does not hold."""
@@ -41,8 +42,10 @@ _HALF = 0.5
 class ResourceReader:
     """The readings of one process, and the most of each that they have seen."""
 
-    def __init__(self, pid: int) -> None:
+    def __init__(self, pid: int, budget: TimeBudget | None = None) -> None:
+        """``budget``: of the dear readings of several processes together."""
         self.pid = pid
+        self._budget = budget if budget is not None else dear_readings()
         folder = control_groups.folder_of(pid, "memory")
         self._group = control_groups.file_of_memory_in_use(folder) if folder is not None else None
         self._group_peak = control_groups.file_of_most_memory(folder) if folder is not None else None
@@ -50,8 +53,13 @@ class ResourceReader:
         """The kernel's peak of the group when the process was first seen: one that others may have reached."""
         self._next_dear = 0.0
         self.dear_s = 0.0
-        """The CPU time that the dear readings took, which have a pace of their own."""
+        """The CPU time that the dear readings took, which have a budget of their own."""
         self._limits: dict[str, Limit] = {}
+        self._in_use: dict[str, int] = {}
+        self._most: dict[str, int] = {}
+        """Of limits: what is in use of each, and the most that was."""
+        self._shm_folder = f"/proc/{pid}/root/dev/shm"
+        """As the process sees it."""
         self._peaks: dict[str, int] = {}
         self._others: int | None = None
         """Threads of its user in other processes, when they were last counted."""
@@ -106,10 +114,12 @@ class ResourceReader:
 
     def limits(self) -> tuple[Limit, ...]:
         """Those that are set, with the most of each that was seen."""
-        return tuple(
-            msgspec.structs.replace(one, peak=max((n for n in (one.peak, one.used) if n is not None), default=None))
-            for one in self._limits.values()
-        )
+        found = []
+        for name, one in self._limits.items():
+            used = self._in_use.get(name, one.used)
+            peak = max((n for n in (one.peak, self._most.get(name), used) if n is not None), default=None)
+            found.append(msgspec.structs.replace(one, used=used, peak=peak))
+        return tuple(found)
 
     # ------------------------------------------------------------ what is in use
 
@@ -133,10 +143,9 @@ class ResourceReader:
         self._count_group(use.group)
 
     def _used(self, name: str, value: int | None, peak: int | None = None) -> None:
-        one = self._limits.get(name)
-        if one is not None and value is not None:
-            most = max(n for n in (one.peak, peak, value) if n is not None)
-            self._limits[name] = msgspec.structs.replace(one, used=value, peak=most)
+        if name in self._limits and value is not None:
+            self._in_use[name] = value
+            self._most[name] = max(self._most.get(name, 0), value, peak or 0)
 
     def _count_group(self, in_use: int | None) -> None:
         """Of the control group with the least room left, which may be one above the process's own."""
@@ -156,7 +165,7 @@ class ResourceReader:
         if "/dev/shm" not in self._limits:  # noqa: S108 - a name
             return None
         with contextlib.suppress(OSError):
-            state = os.statvfs(Path("/proc", str(self.pid), "root", "dev", "shm"))  # as the process sees it
+            state = os.statvfs(self._shm_folder)
             return (state.f_blocks - state.f_bfree) * state.f_frsize
         return None
 
@@ -179,7 +188,8 @@ class ResourceReader:
         self._count_peak_of_group()
         took_s = time.thread_time() - begun
         self.dear_s += took_s
-        self._next_dear = time.monotonic() + max(_SELDOM_S, _SELDOM_SHARE * took_s)
+        self._budget.spend(took_s)
+        self._next_dear = time.monotonic() + max(_SELDOM_S, self._budget.pause_s())
         return count
 
     def _find_python(self) -> None:
@@ -231,6 +241,11 @@ class ResourceReader:
         except OSError:
             return None, False
         return (count - tail.endswith(b"[vsyscall]\n")) or None, has_python  # that one is the kernel's own
+
+
+def dear_readings() -> TimeBudget:
+    """What they may take, for one process or for several together."""
+    return TimeBudget(_LENT_S, _SHARE)
 
 
 def _faults(pid: int) -> tuple[int | None, int | None]:

@@ -81,7 +81,8 @@ class LiveStacks:
         mark = marks[self._turn % len(marks)]
         call = Path(f"/proc/{self.reader.pid}/task/{mark.tid}/syscall").read_text().split()
         if len(call) >= _POINTER_FROM_END and call[0] != "running":
-            mark.note_pointer(int(call[-2], 16))
+            if pointer := int(call[-2], 16):  # 0 of a thread that has ended
+                mark.note_pointer(pointer)
         elif self.probes and call == ["running"]:
             self.probes -= 1
             with stopped(mark.tid) as stands:

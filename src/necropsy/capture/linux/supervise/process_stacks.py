@@ -20,7 +20,9 @@ DEEP, _MOST_COPIED = 64 << 10, 64 << 20
 MOST_THREADS = 4096
 """The most threads of one process whose stacks are reported."""
 _FIRST_S, _AGAIN_S = 1.0, 10.0
-"""How long threads are stopped at their ends: from the start of the program, and from a deep one that was not."""
+"""How long threads are stopped at their ends, in CPU seconds: at first, and after a deep one that was not."""
+_CPU_CLOCK = 2
+"""CPUCLOCK_SCHED of a process (clock_getcpuclockid(3) of the C libraries)."""
 
 
 @dataclass
@@ -35,8 +37,8 @@ class ProcessStacks:
     """Of living threads."""
     ended: list[StackMark] = field(default_factory=list)
     ends: ThreadEnds = field(default_factory=ThreadEnds)
-    wait_until: float = field(default_factory=lambda: time.monotonic() + _FIRST_S)
-    """Until then threads are stopped at their ends, in seconds of the monotonic clock; longer without page faults."""
+    wait_until: float = _FIRST_S
+    """Until then threads are stopped at their ends, in CPU seconds of the process; longer without page faults."""
     looked: float = field(default_factory=time.monotonic)
     """When all its threads were last looked at, in seconds of the monotonic clock."""
     ended_alone: int | None = None
@@ -73,13 +75,10 @@ class ProcessStacks:
         if len(self.ended) < MOST_THREADS:
             self.ended.append(mark)
 
-    def found_later(self, tid: int, base: int, name: str | None) -> StackMark | None:
+    def found_later(self, tid: int, base: int) -> StackMark | None:
         """The stack of a thread that has ended and was never looked at, as long as it lies there. Raises nothing."""
         with contextlib.suppress(OSError):
-            mark = self.reader.other(tid, base)
-            if mark is not None:
-                mark.name = name
-            return mark
+            return self.reader.other(tid, base)
         return None
 
     def keep(self, mark: StackMark) -> None:
@@ -113,17 +112,23 @@ class ProcessStacks:
                 self.unkept += 1
             with contextlib.suppress(OSError):
                 self.ends.wait(self.reader.pid)
-            self.wait_until = time.monotonic() + _AGAIN_S
+            self.wait_until = self._cpu_s() + _AGAIN_S
 
-    def wait_less(self, now: float) -> None:
+    def wait_less(self) -> None:
         """Take out the breakpoints where the time for them is over; page faults tell how deep threads were."""
-        if now >= self.wait_until and self.ends.end is not None:
+        if self.ends.are_waited_for and self.ends.end is not None and self._cpu_s() >= self.wait_until:
             self.ends.close()
+
+    def _cpu_s(self) -> float:
+        """The CPU time of the process; of one that has ended, none."""
+        with contextlib.suppress(OSError):
+            return time.clock_gettime(~self.reader.pid << 3 | _CPU_CLOCK)
+        return 0.0
 
     def stopped_at_its_end(self, mark: StackMark) -> None:
         """One of the threads was, and was kept if it was deep: then there may be more of that kind."""
         if mark.lowest is not None and mark.high - mark.lowest >= DEEP:
-            self.wait_until = max(self.wait_until, time.monotonic() + _FIRST_S)
+            self.wait_until = max(self.wait_until, self._cpu_s() + _FIRST_S)
 
     def top_of(self, mark: StackMark, size: int) -> int | None:
         """The lowest page that is there in the uppermost ``size`` bytes. Raises OSError, TooLargeError."""

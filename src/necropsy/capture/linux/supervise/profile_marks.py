@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
+from necropsy.capture.linux.inspect.time_budget import TimeBudget
 from necropsy.capture.linux.supervise.traced_processes import Traced
 from necropsy.capture.process.python_stacks import PythonStackError
 from necropsy.model import ProfileMark, PythonPlace
@@ -18,7 +19,7 @@ if TYPE_CHECKING:  # loaded when the first process's memory rises
 
 _MOST_CHILDREN = 50
 """Children that are marked."""
-_LENT_S, _COST = 0.02, 200
+_LENT_S, _SHARE = 0.02, 1 / 200
 """Lines are read for at most so long, and this part of the time that passed."""
 _LENT_FOR_LARGE_S = 0.1
 """The same at a large rise: imports, which rise often and by little, shall leave something for it."""
@@ -33,11 +34,10 @@ class PythonLines:
     def __init__(self, pid: int, *, often: bool = False) -> None:
         """``often``: it may cost ten times as much."""
         self._pid = pid
-        self._times = 10 if often else 1
+        self._budget = TimeBudget(0.0, (10 if often else 1) * _SHARE)
+        self._lent = 10 if often else 1
         self._python: RunningPython | None = None
-        self._begun = time.monotonic()
         self._next = 0.0
-        self._spent_s = 0.0
 
     def now(self) -> PythonPlace | None:
         """The line; None without a known interpreter, or where too much time was spent on this. Raises nothing."""
@@ -50,7 +50,7 @@ class PythonLines:
 
     def _asked(self, read: Callable[[RunningPython], _Read | None], lent_s: float) -> _Read | None:
         now = time.monotonic()
-        if now < self._next or self._spent_s > self._times * (lent_s + (now - self._begun) / _COST):
+        if now < self._next or self._budget.pause_s(self._lent * lent_s):
             return None
         from necropsy.capture.linux.inspect.running_line import RunningPython
 
@@ -64,7 +64,7 @@ class PythonLines:
         else:
             self._next = now + _AGAIN_S
         if len(sys.modules) == loaded:  # what a reading had to import, no other one has to
-            self._spent_s += time.thread_time() - begun
+            self._budget.spend(time.thread_time() - begun)
         return found
 
     def close(self) -> None:

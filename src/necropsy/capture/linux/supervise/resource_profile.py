@@ -9,7 +9,13 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from necropsy.capture.linux.inspect.resource_use import ResourceReader, resident, resident_and_proportional
+from necropsy.capture.linux.inspect.resource_use import (
+    ResourceReader,
+    dear_readings,
+    resident,
+    resident_and_proportional,
+)
+from necropsy.capture.linux.inspect.time_budget import TimeBudget
 from necropsy.capture.linux.supervise.gpu_memory import GpuMemory
 from necropsy.capture.linux.supervise.profile_marks import PythonLines, children_of
 from necropsy.capture.linux.supervise.traced_processes import Traced
@@ -17,8 +23,8 @@ from necropsy.capture.process.heap_samples import HeapSamples
 from necropsy.capture.process.profile_series import MarkRecorder, ThinnedSeries
 from necropsy.model import HeapUse, Limit, ProfileMark, ResourceUse, TreeUse
 
-_COST = 400
-"""A look at all processes takes at most this part of the time; the dear look at a tree another one."""
+_LENT_S, _SHARE = 0.05, 1 / 600
+"""What looks at all processes may take: CPU seconds at first, and of the time that passes; dear looks at a tree too."""
 
 
 @dataclass
@@ -34,12 +40,12 @@ class _Measured:
     is_over: bool = False
 
     @classmethod
-    def of(cls, process: Traced, *, sample: bool) -> _Measured:
+    def of(cls, process: Traced, dear: TimeBudget, *, sample: bool) -> _Measured:
         """A process that was not seen before, or that has executed another program."""
         lines = PythonLines(process.pid, often=sample)
         heap = HeapSamples(lines.now) if sample else None
         marks = MarkRecorder(lines.seen)
-        return cls(ResourceReader(process.pid), process.executions, lines, marks, heap=heap)
+        return cls(ResourceReader(process.pid, dear), process.executions, lines, marks, heap=heap)
 
     def seen(self, use: ResourceUse, *, last: bool = False) -> None:
         """What was in use at one time."""
@@ -53,7 +59,7 @@ class TreeSeries:
 
     def __init__(self) -> None:
         self._series: ThinnedSeries[TreeUse] = ThinnedSeries()
-        self._next_dear = 0.0
+        self._budget = TimeBudget(_LENT_S, _SHARE)
 
     def add(self, at: float, uses: Sequence[tuple[int, int]]) -> None:
         """At one time: process and resident memory, of each that is alive."""
@@ -68,11 +74,11 @@ class TreeSeries:
 
     def _exactly(self, uses: Sequence[tuple[int, int]]) -> tuple[int, int] | None:
         """All resident memory, and the same with each shared page divided, if there is something to divide."""
-        if len(uses) == 1 or time.monotonic() < self._next_dear:
+        if len(uses) == 1 or self._budget.pause_s():
             return None
         begun = time.thread_time()
         found = [one for pid, _ in uses if (one := resident_and_proportional(pid)) is not None]
-        self._next_dear = time.monotonic() + _COST * (time.thread_time() - begun)
+        self._budget.spend(time.thread_time() - begun)
         return (sum(rss for rss, _ in found), sum(pss for _, pss in found)) if len(found) == len(uses) else None
 
 
@@ -85,10 +91,11 @@ class ResourceProfile:
         self._of: dict[int, _Measured] = {}
         """By ``id`` of the process's ``Traced``, which lives as long as the run."""
         self._next = time.monotonic()
+        self._budget, self._at_exits = TimeBudget(_LENT_S, _SHARE), TimeBudget(_LENT_S, _SHARE)
+        self._dear = dear_readings()
         self._tree = TreeSeries()
         self._alive: set[int] = set()
         """Those that the last look has seen and that have not ended since."""
-        self._next_exit = self._next
         self.gpu = GpuMemory(interval_s)
         self._begun: float | None = None
         """When the command began."""
@@ -118,7 +125,8 @@ class ResourceProfile:
         if self._begun is not None:
             self._tree.add(now - self._begun, together)
         self._alive = {pid for pid, _ in together}
-        self._next = now + max(self.interval_s, _COST * cost_s)
+        self._budget.spend(cost_s)
+        self._next = now + max(self.interval_s, self._budget.pause_s())
 
     def executed(self, process: Traced) -> None:
         """It has just begun another program."""
@@ -138,10 +146,10 @@ class ResourceProfile:
         """What all use together while this one is still there: no look may have seen it."""
         self._alive.discard(ending)
         now, begun = time.monotonic(), time.thread_time()
-        if self._begun is None or now < self._next_exit or not self._alive:
+        if self._begun is None or self._at_exits.pause_s() or not self._alive:
             return
         others = [(pid, found) for pid in self._alive if (found := resident(pid)) is not None]
-        self._next_exit = now + _COST * (time.thread_time() - begun)
+        self._at_exits.spend(time.thread_time() - begun)
         self._tree.add(now - self._begun, [(ending, rss), *others])
 
     def _measured(self, process: Traced) -> _Measured:
@@ -149,7 +157,7 @@ class ResourceProfile:
         if found is None or found.executions != process.executions:
             if found is not None:
                 found.lines.close()
-            found = self._of[id(process)] = _Measured.of(process, sample=self._sample)
+            found = self._of[id(process)] = _Measured.of(process, self._dear, sample=self._sample)
             if process.role == "command":
                 self._begun = process.begun
         return found

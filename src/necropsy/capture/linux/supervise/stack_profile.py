@@ -3,8 +3,8 @@
 By the time that a thread ends, it has given its stack's pages back. Three things tell of them all the same: a
 breakpoint where it begins to end (``thread_ends``), which also saves what was on the stack; the page faults that the
 kernel has written down (``page_faults``), at hardly any cost; and the last look, which is not exact, and the report
-says so. Where there are page faults, a process has breakpoints in its first second, and as long as threads end that
-were deep in their stacks.
+says so. Where there are page faults, a process has breakpoints for its first CPU second, and as long as threads end
+that were deep in their stacks.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ from necropsy.capture.linux.inspect.stack_marks import (
     is_locked,
     name_of,
 )
+from necropsy.capture.linux.inspect.time_budget import TimeBudget
 from necropsy.capture.linux.supervise import hardware_breakpoint, ptrace
 from necropsy.capture.linux.supervise.process_stacks import MOST_THREADS, ProcessStacks
 from necropsy.capture.linux.supervise.stack_faults import StackFaults
 from necropsy.capture.linux.supervise.traced_processes import Traced, status_of
 from necropsy.model import Gap, StackUse
 
-_COST = 600
+_LENT_S, _SHARE = 0.05, 1 / 1000
 """A look at all stacks takes at most this part of the time; how deep they were is not lost between two looks."""
 _TOP = 32 << 10
 """Bytes at the top of an ended thread's stack that are there still, if they were touched (``PTHREAD_STACK_MIN``)."""
@@ -58,6 +59,7 @@ class StackProfile:
         self._of: dict[int, ProcessStacks] = {}
         """By ``id`` of the process's ``Traced``, which lives as long as the run."""
         self._next = time.monotonic() + interval_s
+        self._budget = TimeBudget(_LENT_S, _SHARE)
         self.gaps: list[Gap] = []
         self._refused: str | None = None
         """Why threads are not stopped at their ends."""
@@ -79,7 +81,6 @@ class StackProfile:
             with contextlib.suppress(OSError, TooLargeError):  # it is gone, or is another program by now
                 self._look_at(process)
                 self._need_no_stops(self._of[id(process)])
-        cost_s = time.thread_time() - begun
         for process in living:
             if (profiled := self._of.get(id(process))) is not None and profiled.ended_alone is None:
                 profiled.read_names()
@@ -87,11 +88,12 @@ class StackProfile:
                     for mark in profiled.marks.values():
                         profiled.live.look(mark)
                     profiled.live.probe(tuple(profiled.marks.values()))
-        self._next = now + max(self.interval_s, _COST * cost_s)
+        self._budget.spend(time.thread_time() - begun)
+        self._next = now + max(self.interval_s, self._budget.pause_s())
 
     def _need_no_stops(self, profiled: ProcessStacks) -> None:
         if self._faults.are_read:
-            profiled.wait_less(time.monotonic())
+            profiled.wait_less()
             if not profiled.ends.are_waited_for:
                 profiled.keep_what_is_deeper()
 
@@ -108,10 +110,7 @@ class StackProfile:
     def _ended(self, process: Traced, profiled: ProcessStacks, tid: int, base: int) -> None:
         mark = profiled.marks.get(tid)
         if mark is None and base and len(profiled.ended) < MOST_THREADS:
-            name = self._faults.name(tid)
-            if isinstance(name, int):
-                name = creator.name if (creator := profiled.marks.get(name)) is not None else None
-            mark = profiled.found_later(tid, base, name)
+            mark = profiled.found_later(tid, base)
             if mark is not None:
                 self._faults.follow(mark)
                 if mark.lowest is None and process.executed:
@@ -119,6 +118,10 @@ class StackProfile:
                         mark.lowest = profiled.top_of(mark, _TOP)
         if mark is None:
             return
+        name = self._faults.name(tid)
+        if isinstance(name, int):
+            name = creator.name if (creator := profiled.marks.get(name)) is not None else None
+        mark.name = name or mark.name
         if not mark.exact:
             if self._faults.know_all_of(mark, profiled.looked):
                 self._is_exact(process, mark, keep=False)
