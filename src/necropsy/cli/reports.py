@@ -1,4 +1,4 @@
-"""``show``, ``open``, and what is done with a running process: ``attach``, ``enable``. ``kept`` has the reports folder."""
+"""``show``, ``open``, and what is done with a running process: ``attach``, ``enable``. ``kept`` has the others."""
 
 from __future__ import annotations
 
