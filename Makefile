@@ -13,14 +13,14 @@ export PYTHONDONTWRITEBYTECODE :=
 # Without it, mkdocs-material advertises its successor at each build.
 export NO_MKDOCS_2_WARNING := 1
 
-.PHONY: help demo demo-confirm test test-aarch64 check lint types docs picture site dist dist-aarch64 outputs profiles readme bench races cpython-tests fuzz preload clean system-packages musl-packages windows-packages browser-packages
+.PHONY: help demo demo-confirm test all-tests test-aarch64 check quick-tests lint types docs picture site dist dist-aarch64 outputs profiles readme bench races cpython-tests fuzz preload clean system-packages musl-packages windows-packages browser-packages
 
 help:
 	@echo "make demo    run the TensorFlow crashes of examples/ and show what necropsy finds"
 	@echo "make demo-confirm  prove the cause of each of these crashes, and a fix: some ten minutes"
 	@echo "make test    everything that decides whether a change lands: lint, types, tests"
 	@echo "make test-aarch64  programs that die on an emulated AArch64 machine: an hour, less on an idle one (Debian)"
-	@echo "make check   lint, types and the quick tests, without wine, TensorFlow and slow crashers: six minutes"
+	@echo "make check   lint, types and the quick tests, without wine, TensorFlow and slow crashers: three minutes"
 	@echo "make docs    regenerate the pages that are made from the code"
 	@echo "make site    the documentation as a site that needs no network, in build/site"
 	@echo "make dist    the source distribution, with that site in it, and the wheel"
@@ -64,22 +64,31 @@ demo: $(STAMP) system-packages
 demo-confirm: $(STAMP) system-packages
 	$(BIN)/python examples/demo --confirm $(NAMES)
 
-# Compiled before the first of them is started, many at a time.
-test: $(STAMP) system-packages musl-packages windows-packages browser-packages lint types
-	@$(BIN)/python -m compileall -q src
-	$(BIN)/python -m pytest -n 2 --dist worksteal --durations=40 --durations-min=5
+# Three tests at a time for two processors: many of them wait, for a program to die or for a second to pass.
+WORKERS ?= 3
 
-# By hand, on Debian: what `run` and `attach` do on AArch64, from a wheel that is built here and installed there. The kernel, the root file system and the wheels of the
-# emulated machine are downloaded once (350 MB with what is made of them), and kept in NECROPSY_AARCH64. PAGES=16k: with Debian 13's
-# kernel for pages of 16 KiB (another 90 MB).
+# The types are checked beside the tests. Everything is compiled before the first test, which loads it many times.
+test: $(STAMP) system-packages musl-packages windows-packages browser-packages lint
+	@$(BIN)/python -m compileall -q -j 0 src
+	@$(MAKE) --no-print-directory -j 2 types all-tests
+
+all-tests:
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations=40 --durations-min=5
+
+# By hand, on Debian: what `run` and `attach` do on AArch64, from a wheel that is built here and installed there. The kernel,
+# the root file system and the wheels of the emulated machine are downloaded once (350 MB with what is made of them), and kept
+# in NECROPSY_AARCH64. PAGES=16k: with Debian 13's kernel for pages of 16 KiB (another 90 MB).
 test-aarch64: $(STAMP)
 	@.ci/system-packages qemu-system-arm:qemu-system-aarch64 g++-aarch64-linux-gnu:aarch64-linux-gnu-g++ e2fsprogs:mke2fs
 	NECROPSY_AARCH64=$${NECROPSY_AARCH64:-$$HOME/.cache/necropsy-aarch64} NECROPSY_AARCH64_PAGES=$(PAGES) $(BIN)/python -m pytest -v tests/aarch64
 
 # After each change. What it leaves out: tests/marks.py.
-check: $(STAMP) lint types
-	@$(BIN)/python -m compileall -q src
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not wine and not tensorflow"
+check: $(STAMP) lint
+	@$(BIN)/python -m compileall -q -j 0 src
+	@$(MAKE) --no-print-directory -j 2 types quick-tests
+
+quick-tests:
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not wine and not tensorflow"
 
 lint: $(STAMP)
 	$(BIN)/ruff check src tests benchmarks docs examples scripts

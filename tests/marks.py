@@ -52,6 +52,11 @@ SLOW = (
     "prove/test_proof.py",
     "fuzz/test_fuzz_command.py",
     "fuzz/test_sanitized_builds.py",
+    "contain/test_contain_lifetimes.py",
+    # Texts and dumps made to take long, and all that was ever pasted.
+    "secrets/test_linear.py",
+    "formats/test_minidump_hostile.py",
+    "test_corpus_pasted.py",
     # Environments, packages and sites that are built.
     "doctor/test_broken_*.py",
     "doctor/test_failing_imports.py",
@@ -63,7 +68,7 @@ SLOW = (
     "test_site.py",
 )
 """Patterns of paths below tests/."""
-QUICK = ("capture/linux/test_run_deaths.py", "capture/linux/test_run_exits.py")
+QUICK = ("capture/linux/test_run_deaths.py",)
 """Of these, what `make check` runs nevertheless: a few programs that really die."""
 
 

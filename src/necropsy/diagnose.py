@@ -1,4 +1,7 @@
-"""(Subject, rules) -> diagnoses, ranked. Pure: the same subject and rules give the same answer."""
+"""(Subject, rules) -> diagnoses, ranked. Pure: the same subject and rules give the same answer.
+
+Defects of the environment that could explain a death are found by ``doctor``'s rules, asked about the dead process.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +11,55 @@ from typing import TypeVar
 
 import msgspec
 
-from necropsy.implied import with_environment
+from necropsy.examine import examine
 from necropsy.model import Confidence, Crash, Diagnosis, Evidence, Gap, NotTried, Report
 from necropsy.ownership import Owners
 from necropsy.rule import Rule, S, to_diagnosis
+from necropsy.rules import environment_rules_named
 from necropsy.rules.aarch64 import can_occur
 from necropsy.rules.called import with_call
 from necropsy.rules.known_fixes import with_known_fixes
 from necropsy.rules.likelier import with_likelier_causes
+from necropsy.rules.mapped import environment_of
 from necropsy.rules.others_code import with_advice_for_users
+from necropsy.rules.related import SAME, asked_about, explains
 from necropsy.signature import signature
+
+_MOST = 3
+"""Pieces of evidence that a verdict takes from one finding."""
+
+
+def with_environment(report: Report) -> Report:
+    """The report with the findings that could explain its death; the reasons of the verdict are evidence."""
+    verdict = report.verdict
+    found = findings(report.crash, verdict)
+    if verdict is None or not found:
+        return report
+    reasons = [one for one in found if verdict.rule in SAME.get(one.rule, ())]
+    return msgspec.structs.replace(report, verdict=_supported(verdict, reasons), environment_findings=found)
+
+
+def findings(crash: Crash, verdict: Diagnosis | None) -> tuple[Diagnosis, ...]:
+    """What is wrong with the environment and could explain the death; nothing where the verdict has no room for it."""
+    if verdict is None or not (names := asked_about(crash, verdict)):
+        return ()
+    environment = environment_of(crash)
+    if environment is None:
+        return ()
+    found = examine(
+        environment,
+        environment_rules_named(names),
+        lambda rule, finding: explains(rule.name, finding, crash, environment, verdict),
+    )
+    return found.findings
+
+
+def _supported(verdict: Diagnosis, reasons: list[Diagnosis]) -> Diagnosis:
+    """Add the findings' evidence that the verdict does not have yet."""
+    seen = {one.seen for one in verdict.evidence}
+    more = [one for reason in reasons for one in reason.evidence[:_MOST] if one.seen not in seen]
+    return msgspec.structs.replace(verdict, evidence=(*verdict.evidence, *more)) if more else verdict
+
 
 T = TypeVar("T")
 _ORDER: dict[Confidence, int] = {"certain": 0, "likely": 1, "possible": 2}

@@ -303,6 +303,7 @@ def work_of(blocks: Iterator[bytes], size: int, monkeypatch: pytest.MonkeyPatch)
         return digest(Source(blocks, size)), work  # type: ignore[arg-type]  # it has what is asked of a stream
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HOSTILE)
 def test_work_is_bounded(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     size = 12 << 20
@@ -323,6 +324,7 @@ def test_work_is_bounded(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.bytes == size
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["one line", "a trigger in every line", "tracebacks", "a bar", "fatal lines", "wrapped"]
 )

@@ -136,11 +136,12 @@ def _run(wanted: RunCommand, keep: tuple[int, ...] = (), report_s: float = 60) -
     if sys.platform == "linux":
         # What is loaded now stays: looking through it for garbage takes a tenth of the start. See ``launch``.
         gc.disable()
-        from necropsy.capture.linux.supervise import command, guard_preload
+        from necropsy.capture.linux.supervise import command
 
         if wanted.guard:
-            guard_preload.check()
+            from necropsy.capture.linux.supervise import guard_preload
 
+            guard_preload.check()
         for_us = asked.json_file or asked.out or asked.output or asked.quiet or asked.timeout or asked.always
         if not for_us and command.is_watched():
             with _advised(asked.command):

@@ -7,15 +7,12 @@ empty tuple says *looked, and there was none*.
 
 from __future__ import annotations
 
-from necropsy.model.base import Address, Confidence, Noun, Severity
-from necropsy.model.calls import Argument, Call, ForeignCall, NodeLine, Operation, Unusual
-from necropsy.model.code import LAYERS, CodeDefect, CodeFact, CodePlace
+from necropsy.model.base import Address, Confidence, Evidence, Gap, Noun, Severity
 from necropsy.model.concluded import (
     Change,
     Contradiction,
     Culprit,
     Diagnosis,
-    Evidence,
     Experiment,
     Fix,
     Location,
@@ -54,7 +51,6 @@ from necropsy.model.environment import (
     Damage,
     Distribution,
     Environment,
-    Gap,
     Import,
     Interpreter,
     Library,
@@ -82,7 +78,18 @@ from necropsy.model.fuzz import (
     FuzzTensor,
     Reproduced,
 )
-from necropsy.model.gpu import CpuNeed, CudaBuild, CudaDriver, CudaLibrary, Cudnn, CudnnPart, Gpu, Processor
+from necropsy.model.needs import (
+    CpuNeed,
+    CudaBuild,
+    CudaDriver,
+    CudaLibrary,
+    Cudnn,
+    CudnnPart,
+    Dll,
+    DllNeed,
+    Gpu,
+    Processor,
+)
 from necropsy.model.observed import (
     Access,
     CppException,
@@ -102,7 +109,18 @@ from necropsy.model.observed import (
     NtStatus,
     StopRequest,
 )
-from necropsy.model.op import Binary, CallCycle, CallPath, Op, SourceUse, StackFrame
+from necropsy.model.op import (
+    LAYERS,
+    Binary,
+    CallCycle,
+    CallPath,
+    CodeDefect,
+    CodeFact,
+    CodePlace,
+    Op,
+    SourceUse,
+    StackFrame,
+)
 from necropsy.model.profile import (
     Comparison,
     FailedCheck,
@@ -121,7 +139,24 @@ from necropsy.model.profile import (
     TreeUse,
 )
 from necropsy.model.reduction import FileKind, Isolation, OtherDeath, ReducedFile, Reduction, ReductionStage
-from necropsy.model.stacks import Coroutine, Fold, FoundBy, Frame, Mapping, Owner, Stack, Task, Thread, Wait
+from necropsy.model.stacks import (
+    Argument,
+    Call,
+    Coroutine,
+    Fold,
+    ForeignCall,
+    FoundBy,
+    Frame,
+    Mapping,
+    NodeLine,
+    Operation,
+    Owner,
+    Stack,
+    Task,
+    Thread,
+    Unusual,
+    Wait,
+)
 from necropsy.model.triage import (
     BugGroup,
     DayCount,
@@ -134,7 +169,6 @@ from necropsy.model.triage import (
     SuggestedMerge,
     Triage,
 )
-from necropsy.model.windows import Dll, DllNeed
 
 __all__ = [
     "LAYERS",

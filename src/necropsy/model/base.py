@@ -1,4 +1,4 @@
-"""What all nouns share: frozen, typed, plain data; an address is written in hex."""
+"""What all nouns share (frozen, typed, plain data; an address is written in hex), evidence, and what is missing."""
 
 from __future__ import annotations
 
@@ -24,3 +24,20 @@ class Address(int):
 
 class Noun(msgspec.Struct, frozen=True, kw_only=True):
     """Base of all nouns."""
+
+
+class Evidence(Noun, frozen=True, kw_only=True):
+    """One claim, what was seen, and where."""
+
+    claim: str
+    seen: str
+    where: str | None = None
+    """Where it was seen: ``signal information of the main thread``, ``frame 5``, ``log line 12``."""
+
+
+class Gap(Noun, frozen=True, kw_only=True):
+    """A part that was not observed, and why."""
+
+    part: str
+    """A field of the crash (``log_tail``, ``python``, ``stack``), or ``process``, ``log``."""
+    why: str

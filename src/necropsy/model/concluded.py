@@ -4,21 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-from necropsy.model.base import Confidence, Noun, Severity
-from necropsy.model.environment import Gap
+from necropsy.model.base import Confidence, Evidence, Gap, Noun, Severity
 from necropsy.model.observed import Crash, LastWords
 from necropsy.model.stacks import Owner
 
 Status = Literal["observed", "confirmed", "refuted", "inconclusive"]
-
-
-class Evidence(Noun, frozen=True, kw_only=True):
-    """One claim, what was seen, and where."""
-
-    claim: str
-    seen: str
-    where: str | None = None
-    """Where it was seen: ``signal information of the main thread``, ``frame 5``, ``log line 12``."""
 
 
 class Fix(Noun, frozen=True, kw_only=True):

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import BinaryIO, Literal
 
-from necropsy.model.base import Noun
+from necropsy.model.base import Gap, Noun
 from necropsy.model.concluded import Diagnosis, NotTried, Report
 from necropsy.model.dataset import Dataset
-from necropsy.model.environment import Gap, Limit
+from necropsy.model.environment import Limit
 from necropsy.model.fuzz import Fuzzing
 from necropsy.model.observed import Crash, Exit
 from necropsy.model.op import Binary

@@ -8,19 +8,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from necropsy.model.base import Noun
-from necropsy.model.code import CodeDefect
-from necropsy.model.gpu import CpuNeed, CudaBuild, CudaDriver, Gpu, Processor
-from necropsy.model.op import Binary, Op, SourceUse
-from necropsy.model.windows import Dll
-
-
-class Gap(Noun, frozen=True, kw_only=True):
-    """A part that was not observed, and why."""
-
-    part: str
-    """A field of the crash (``log_tail``, ``python``, ``stack``), or ``process``, ``log``."""
-    why: str
+from necropsy.model.base import Gap, Noun
+from necropsy.model.needs import CpuNeed, CudaBuild, CudaDriver, Dll, Gpu, Processor
+from necropsy.model.op import Binary, CodeDefect, Op, SourceUse
 
 
 class Interpreter(Noun, frozen=True, kw_only=True):

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from necropsy.model.base import Address, Noun
-from necropsy.model.calls import Call, ForeignCall, Operation
-from necropsy.model.environment import Environment, Gap, Limit
-from necropsy.model.stacks import Frame, Mapping, Thread
+from necropsy.model.base import Address, Gap, Noun
+from necropsy.model.environment import Environment, Limit
+from necropsy.model.stacks import Call, ForeignCall, Frame, Mapping, Operation, Thread
 
 Access = Literal["read", "write", "exec"]
 ExitKind = Literal["exited", "signaled", "timeout", "running", "lost", "unknown"]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from necropsy.model.base import Noun
-from necropsy.model.environment import Gap
+from necropsy.model.base import Gap, Noun
 
 FileKind = Literal["python", "data", "other"]
 

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 
 import msgspec
 
-from necropsy import reproducer
 from necropsy.frame_filter import file_name
 from necropsy.lazy_re import regex
 from necropsy.model import Argument, Call, Crash, Culprit, Diagnosis, Evidence, Fix, Unusual
@@ -121,6 +120,8 @@ def _place(source: str | None, line: int | None) -> str | None:
 
 def _repeated(call: Call) -> Fix | None:
     """The smallest equivalent call: it shows whether the types and shapes alone cause the crash."""
+    from necropsy import reproducer  # few crashes have such a call
+
     lines = reproducer.code(call)
     if lines is None:
         return None

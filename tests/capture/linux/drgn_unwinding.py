@@ -6,8 +6,7 @@ import contextlib
 import struct
 
 from necropsy.capture.linux.inspect.modules import MappedFiles
-from necropsy.capture.process.memory import Memory
-from necropsy.capture.process.registers import Registers
+from necropsy.capture.process.memory import Memory, Registers
 from necropsy.formats.processors import X86_64
 
 PT_REGS = (

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from necropsy.capture.linux.stderr import bpf_probe, btf, probe_program
+from necropsy.capture.linux.stderr import bpf_probe, probe_program
 from necropsy.capture.linux.stderr.log_source import Log
 from necropsy.capture.linux.supervise import c_library
 
@@ -399,17 +399,17 @@ def test_the_ring_is_filled_to_the_byte() -> None:
 
 
 def test_offsets_from_the_kernels_types(tmp_path: Path) -> None:
-    assert btf.member_offset("list_head", "next") == 0
-    assert btf.member_offset("list_head", "prev") == ctypes.sizeof(ctypes.c_void_p)
-    assert btf.member_offset("task_struct", "group_leader") % ctypes.sizeof(ctypes.c_void_p) == 0
+    assert bpf_probe.member_offset("list_head", "next") == 0
+    assert bpf_probe.member_offset("list_head", "prev") == ctypes.sizeof(ctypes.c_void_p)
+    assert bpf_probe.member_offset("task_struct", "group_leader") % ctypes.sizeof(ctypes.c_void_p) == 0
     for structure, member in (("list_head", "group_leader"), ("list_head", "no such member"), ("no such", "next")):
         with pytest.raises(LookupError):
-            btf.member_offset(structure, member)
-    begin = btf.VMLINUX.read_bytes()[: 1 << 16]
+            bpf_probe.member_offset(structure, member)
+    begin = bpf_probe.VMLINUX.read_bytes()[: 1 << 16]
     for damaged in (b"", begin[:20], begin, b"\0" * 100):
         (tmp_path / "types").write_bytes(damaged)
         with pytest.raises(LookupError):
-            btf.member_offset("list_head", "prev", tmp_path / "types")
+            bpf_probe.member_offset("list_head", "prev", tmp_path / "types")
 
 
 def test_a_kernel_that_refuses(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,8 +15,7 @@ from harness import build
 
 from necropsy.capture.linux.inspect.memory_map import MapEntry, MemoryMap
 from necropsy.capture.linux.unwind import stack_bounds
-from necropsy.capture.process.memory import Memory
-from necropsy.capture.process.registers import Registers
+from necropsy.capture.process.memory import Memory, Registers
 
 _BLOCK, _SIZE, _GUARD = 0x7F0000000000, 0x100000, 0x1000
 _FS = _BLOCK + _SIZE - 0x1000

@@ -7,8 +7,7 @@ import struct
 import pytest
 
 from necropsy.capture.linux.inspect import waits
-from necropsy.capture.process.memory import Memory
-from necropsy.capture.process.registers import Registers
+from necropsy.capture.process.memory import Memory, Registers
 from necropsy.formats.processors import AARCH64
 
 CODE, NOBODY = 0x4000, -1

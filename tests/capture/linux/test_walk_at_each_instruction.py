@@ -20,8 +20,8 @@ import pytest
 from necropsy.capture.linux.inspect import memory_map, modules, registers
 from necropsy.capture.linux.inspect.process_memory import ProcessMemory
 from necropsy.capture.linux.unwind import unwinder as native
+from necropsy.capture.process.memory import Registers
 from necropsy.capture.process.native_stack import NativeStack
-from necropsy.capture.process.registers import Registers
 
 pytest.importorskip("drgn", reason="native stacks take drgn where rows are not simple")
 _SINGLESTEP = 9

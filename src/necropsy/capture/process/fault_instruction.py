@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from necropsy.capture.process.registers import Registers
+from necropsy.capture.process.memory import Registers
 from necropsy.formats.cpu_features import BY_GROUP, BY_MNEMONIC, processor_flags
 from necropsy.formats.processors import AARCH64
 from necropsy.model import Access, Address, Instruction, MemoryOperand

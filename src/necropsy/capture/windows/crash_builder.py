@@ -9,7 +9,7 @@ import msgspec
 
 from necropsy.capture.process import arm64_instruction, fault_instruction, python_stacks, thread_report
 from necropsy.capture.process.guarded import Gaps
-from necropsy.capture.process.registers import Registers
+from necropsy.capture.process.memory import Registers
 from necropsy.capture.windows import (
     cpp_exception,
     exception_records,

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from necropsy.capture.core_spool import Cores
-from necropsy.capture.run_options import RunOptions
+from necropsy.capture.run_options import Cores, RunOptions
 from necropsy.capture.windows import (
     crash_builder,
     dbghelp,

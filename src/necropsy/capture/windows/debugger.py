@@ -13,8 +13,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from necropsy.capture.core_spool import Cores
-from necropsy.capture.run_options import RunOptions
+from necropsy.capture.run_options import Cores, RunOptions
 from necropsy.capture.windows import debug_events as events
 from necropsy.capture.windows import live_target, winapi
 from necropsy.capture.windows.crash_reader import Reader

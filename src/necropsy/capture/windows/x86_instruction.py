@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from necropsy.capture.process import fault_instruction
-from necropsy.capture.process.registers import Registers
+from necropsy.capture.process.memory import Registers
 from necropsy.model import Address, Instruction, MemoryOperand
 
 _32_BITS = (1 << 32) - 1

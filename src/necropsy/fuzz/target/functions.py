@@ -1,7 +1,12 @@
-"""Loads a Python function as the target, and describes its parameters by their type hints."""
+"""Loads a Python function as the target, and describes its parameters by their type hints.
+
+What every target is loaded with is here as well: its names for calls, and why it cannot be called.
+"""
 
 from __future__ import annotations
 
+import builtins
+import contextlib
 import importlib
 import inspect
 import os
@@ -11,7 +16,6 @@ import sys
 from typing import Any, Dict, Optional, Tuple
 
 from necropsy.fuzz.target import guarding
-from necropsy.fuzz.target.loading import RefusedError, is_mapped, last_line, namespace
 from necropsy.fuzz.target.strategies import drawn, kind_of, without_given
 
 _KINDS = (
@@ -32,6 +36,15 @@ _TENSORFLOW = frozenset({"tensorflow", "ragged", "sparse"})
 _ARRAYS = frozenset({"ndarray", "torch"}) | _TENSORFLOW
 
 VARIABLE = "NECROPSY_FUZZ_LIBRARY"
+_WORDS = 300
+
+
+class RefusedError(Exception):
+    """The target cannot be called; ``what``: ``framework``, ``library``, ``op`` or ``module``."""
+
+    def __init__(self, what: str, text: str) -> None:
+        self.what = what
+        super().__init__(text)
 
 
 def loaded(target: Dict[str, Any]) -> Tuple[Dict[str, Any], Dict[str, Any]]:
@@ -118,3 +131,23 @@ def _kind(annotation: Any) -> Optional[str]:
         return None
     text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "") + " " + str(annotation)
     return next((kind for kind, pattern in _KINDS if pattern.search(text)), None)
+
+
+def last_line(error: Exception) -> str:
+    """The first line of what an error says, without the place in a graph and the current folder."""
+    lines = re.sub(r"\{\{.*?\}\} *| \[Op:\w+\]", "", str(error)).strip().splitlines()
+    text = lines[0] if lines else type(error).__name__
+    with contextlib.suppress(OSError):
+        text = text.replace(os.getcwd() + "/", "")
+    return text[:_WORDS]
+
+
+def is_mapped(path: str) -> bool:
+    """Whether this process has loaded the library."""
+    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as file:
+        return any(line.rstrip("\n").endswith(path) for line in file)
+
+
+def namespace(**names: Any) -> dict[str, Any]:
+    """The names that calls are made of."""
+    return {"__builtins__": builtins, **names}

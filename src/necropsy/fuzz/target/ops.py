@@ -7,7 +7,7 @@ import inspect
 import json
 from typing import Any
 
-from necropsy.fuzz.target.loading import RefusedError, last_line, namespace
+from necropsy.fuzz.target.functions import RefusedError, last_line, namespace
 from necropsy.fuzz.target.shapes import Shapes, Unknown
 
 _SMALL = 1024

@@ -31,13 +31,13 @@ def main(options: dict[str, Any]) -> int:
     nowhere = os.open(os.devnull, os.O_RDWR)
     os.dup2(nowhere, 1)
     gc.disable()  # what an import makes stays: looking for what does not takes a sixth of TensorFlow's
-    from necropsy.fuzz.target import functions, guarding, loading, ops, wait, worker
+    from necropsy.fuzz.target import functions, guarding, ops, wait, worker
 
     for name in [one for one in sys.modules if one.split(".")[0] == "necropsy"]:
         del sys.modules[name]  # a target may import the real one
     try:
         offered, names = (functions if "function" in options["target"] else ops).loaded(options["target"])
-    except loading.RefusedError as error:
+    except functions.RefusedError as error:
         say(out, {"refused": str(error), "what": error.what})
         return 0
     sanitized = options["target"].get("sanitized")

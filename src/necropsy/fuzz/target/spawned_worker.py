@@ -26,13 +26,13 @@ def main(options: dict[str, Any], server: dict[str, Any]) -> int:
     requests, answers = os.fdopen(os.dup(0), "rb"), os.dup(1)
     out = os.fdopen(os.dup(answers), "w", encoding="ascii", newline="\n")
     _prepare(options, server)
-    from necropsy.fuzz.target import functions, loading, worker
+    from necropsy.fuzz.target import functions, worker
 
     for name in [one for one in sys.modules if one.split(".")[0] == "necropsy"]:
         del sys.modules[name]  # a target may import the real one
     try:
         offered, names = functions.loaded(options["target"])
-    except loading.RefusedError as error:
+    except functions.RefusedError as error:
         server["say"](out, {"refused": str(error), "what": error.what})
         return 0
     refusals = names.pop("__refusals__")

@@ -13,8 +13,8 @@ from necropsy.capture.linux.inspect.interpreter import LinuxFrameReader
 from necropsy.capture.linux.inspect.memory_map import MapEntry, MemoryMap
 from necropsy.capture.linux.inspect.modules import MappedFiles
 from necropsy.capture.process import python_stacks
+from necropsy.capture.process.memory import Registers
 from necropsy.capture.process.owning_package import package_of
-from necropsy.capture.process.registers import Registers
 from necropsy.formats.elf_core_reader import CoreDump, Load
 from necropsy.model import Environment, Fault, Wait
 from necropsy.secrets.names import is_harmless

@@ -24,8 +24,7 @@ from necropsy.capture.linux.inspect.memory_map import MapEntry
 from necropsy.capture.linux.inspect.modules import MappedFiles
 from necropsy.capture.linux.inspect.target import Target
 from necropsy.capture.linux.supervise.crash_context import CrashContext
-from necropsy.capture.process.memory import PAGE, Memory
-from necropsy.capture.process.registers import Registers
+from necropsy.capture.process.memory import PAGE, Memory, Registers
 from necropsy.errors import InputError
 from necropsy.formats.elf import PT_NOTE, ElfFile
 from necropsy.formats.elf_core_writer import CoreFile, CoreImage, CoreSegment, CoreThread, write_core

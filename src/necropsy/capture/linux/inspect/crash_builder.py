@@ -14,14 +14,7 @@ from dataclasses import replace
 import msgspec
 
 from necropsy.capture.linux.core import small_core
-from necropsy.capture.linux.inspect import (
-    fault_mappings,
-    library_facts,
-    library_versions,
-    modules,
-    registers,
-    siginfo,
-)
+from necropsy.capture.linux.inspect import fault_mappings, library_versions, modules, registers, siginfo
 from necropsy.capture.linux.inspect.last_words import LastWordsReader
 from necropsy.capture.linux.inspect.process_memory import ProcessMemory
 from necropsy.capture.linux.inspect.siginfo import SigInfo
@@ -32,9 +25,8 @@ from necropsy.capture.linux.supervise.crash_context import CrashContext, FirstCh
 from necropsy.capture.linux.unwind.unwinder import Unwinder
 from necropsy.capture.process import fault_instruction, python_stacks
 from necropsy.capture.process.guarded import Gaps
-from necropsy.capture.process.memory import RecordingMemory
+from necropsy.capture.process.memory import RecordingMemory, Registers
 from necropsy.capture.process.python_stacks import PythonStackError
-from necropsy.capture.process.registers import Registers
 from necropsy.formats.processors import AARCH64, X86_64
 from necropsy.formats.signal_codes import SI_KERNEL
 from necropsy.model import (
@@ -214,7 +206,7 @@ class _Reader:
         crash = self._extra(crash, lambda it: msgspec.structs.replace(it, call=self._call(it)))
         crash = self._extra(crash, self._with_source_lines)
         crash = self._extra(crash, self._with_objects)
-        crash = self._extra(crash, lambda it: library_facts.added(it, self.files))
+        crash = self._extra(crash, lambda it: library_versions.added(it, self.files))
         crash = self._extra(crash, lambda it: msgspec.structs.replace(it, operation=self._with_lines(it)))
         crash = self._extra(crash, self._with_former)
         variables = (crash.environment.variables if crash.environment is not None else None) or {}

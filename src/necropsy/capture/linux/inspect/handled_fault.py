@@ -23,9 +23,8 @@ from necropsy.capture.linux.inspect.siginfo import SigInfo
 from necropsy.capture.linux.inspect.target import Target
 from necropsy.capture.linux.supervise.crash_context import FirstChance
 from necropsy.capture.process import fault_instruction
-from necropsy.capture.process.memory import Memory
+from necropsy.capture.process.memory import Memory, Registers
 from necropsy.capture.process.native_stack import NativeStack
-from necropsy.capture.process.registers import Registers
 from necropsy.formats.signal_codes import SI_KERNEL
 
 _REACH = 256 * 1024

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable
 
-from necropsy.capture.process.registers import Registers
+from necropsy.capture.process.memory import Registers
 from necropsy.formats.processors import X86_64, Processor
 
 

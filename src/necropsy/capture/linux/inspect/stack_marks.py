@@ -16,8 +16,7 @@ from necropsy.capture.linux.inspect import memory_map
 from necropsy.capture.linux.inspect.process_memory import ProcessMemory
 from necropsy.capture.linux.inspect.resident_pages import PAGE, PageMap
 from necropsy.capture.linux.unwind import stack_bounds
-from necropsy.capture.process.memory import Memory
-from necropsy.capture.process.registers import Registers
+from necropsy.capture.process.memory import Memory, Registers
 from necropsy.model import Frame, SetBy, Stack, StackFunction, StackUse
 
 _DEFAULT = 2 << 20

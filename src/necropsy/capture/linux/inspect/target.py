@@ -18,8 +18,7 @@ from necropsy.capture.linux.inspect import (
 from necropsy.capture.linux.inspect.modules import MappedFiles
 from necropsy.capture.linux.unwind import py_spy, stack_bounds
 from necropsy.capture.process import python_stacks
-from necropsy.capture.process.memory import Memory
-from necropsy.capture.process.registers import Registers
+from necropsy.capture.process.memory import Memory, Registers
 from necropsy.model import Environment, Fault, Limit, Wait
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from necropsy.capture.process.memory import Memory
-from necropsy.capture.process.registers import Registers
+from necropsy.capture.process.memory import Memory, Registers
 from necropsy.data import table
 from necropsy.formats.processors import X86_64
 from necropsy.model import Address, Wait

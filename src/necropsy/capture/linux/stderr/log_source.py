@@ -20,7 +20,7 @@ import stat
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from necropsy.capture.linux.stderr import bpf_probe, seccomp_filter
+from necropsy.capture.linux.stderr import bpf_probe
 from necropsy.capture.linux.supervise import ptrace
 from necropsy.capture.linux.supervise.shared_memory import Ring
 from necropsy.capture.linux.supervise.traced_processes import status_of
@@ -76,6 +76,13 @@ class Log:
             return self
         other = " (another program taps it already)" if number == errno.EBUSY else ""
         return Log("off", why=f"the tap was refused: {os.strerror(number)}{other}")
+
+    def settle(self) -> None:
+        """Wait until a relay has passed on what was written so far."""
+        if self.mode == "pty" and self.ring is not None:
+            from necropsy.capture.linux.stderr.pty_relay import settle
+
+            settle(self.ring)
 
     def tail(self, pid: int | None = None) -> tuple[str | None, tuple[Gap, ...]]:
         """The log's end for a process (None: for the run), and what is missing of it."""
@@ -163,6 +170,8 @@ def choose(asked: str) -> Log:
             return _none(target, "this kernel is older than 5.9, which the tap needs")
         # Where another traces us already, nobody would tell the probe of the command's children.
         may_probe = ptrace.kernel_version() >= _PROBE and bpf_probe.is_allowed() and not _is_traced()
+        from necropsy.capture.linux.stderr import seccomp_filter
+
         return Log("tap", ring=Ring(LIMIT), no_new_privs=seccomp_filter.needs_no_new_privs(), may_probe=may_probe)
     if ptrace.kernel_version() < _PROBE:
         return _none(target, "this kernel is older than 5.13, which the probe needs")

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import NoReturn
 
 from necropsy import launcher
-from necropsy.capture.linux.supervise import guard_preload
 from necropsy.capture.linux.supervise.signal_wait import take
 from necropsy.errors import CommandNotFoundError, NecropsyError, NotExecutableError
 
@@ -242,5 +241,9 @@ def step_aside(command: Sequence[str], *, guard: bool = False) -> NoReturn:
     words = [os.fsencode(word) for word in command]
     inherited = Inherited.now()
     inherited.restore()
-    environment = guard_preload.added(inherited.environment) if guard else inherited.environment
+    environment = inherited.environment
+    if guard:
+        from necropsy.capture.linux.supervise import guard_preload
+
+        environment = guard_preload.added(environment)
     raise refused(words[0], execute(words, environment))

@@ -17,9 +17,9 @@ from _socket import AF_UNIX, SOCK_SEQPACKET, socket, socketpair  # the module ab
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from necropsy.capture.linux.stderr import log_source, pty_relay, seccomp_filter
+from necropsy.capture.linux.stderr import log_source
 from necropsy.capture.linux.stderr.log_source import Log
-from necropsy.capture.linux.supervise import descriptors, guard_preload, tracer_process
+from necropsy.capture.linux.supervise import descriptors, tracer_process
 from necropsy.capture.linux.supervise.command import Inherited, execute, not_started, refused
 from necropsy.capture.linux.supervise.shared_memory import Facts
 from necropsy.capture.linux.supervise.signal_wait import take
@@ -57,13 +57,18 @@ def _socket_pair() -> tuple[socket, socket]:
 
 
 def _lay(log: Log) -> _Plumbing:
+    pty = (-1, -1)
+    if log.mode == "pty":
+        from necropsy.capture.linux.stderr import pty_relay
+
+        pty = pty_relay.open_pair()
     return _Plumbing(
         ready=descriptors.pipe(),
         go=descriptors.pipe(),
         failure=descriptors.pipe(),
         helper=_socket_pair(),
         link=_socket_pair(),
-        pty=pty_relay.open_pair() if log.mode == "pty" else (-1, -1),
+        pty=pty,
     )
 
 
@@ -200,6 +205,8 @@ def _become(
             pass
         environment = inherited.environment_of(front, os.getpid())
         if guard:
+            from necropsy.capture.linux.supervise import guard_preload
+
             environment = guard_preload.added(environment)
         inherited.restore()
         os.write(plumbing.failure[1], _ERRNO.pack(execute(words, environment)))
@@ -216,6 +223,8 @@ def _await_helper(word: socket) -> None:
 
 
 def _install_tap(plumbing: _Plumbing, log: Log, facts: Facts) -> None:
+    from necropsy.capture.linux.stderr import seccomp_filter
+
     try:
         listener = seccomp_filter.install(log.no_new_privs)
     except OSError as error:
@@ -235,6 +244,8 @@ def _start_helper(plumbing: _Plumbing, log: Log) -> Helper | None:
     ring = log.ring
     helper = None
     if log.mode == "pty" and ring is not None:
+        from necropsy.capture.linux.stderr import pty_relay
+
         ours = plumbing.pty[0]
         helper = Helper(
             serve=lambda: pty_relay.serve(ours, ring),

@@ -8,12 +8,11 @@ from typing import BinaryIO, Literal
 
 import msgspec
 
-from necropsy.capture.core_spool import Cores
 from necropsy.capture.linux.stderr.log_source import Log
 from necropsy.capture.linux.supervise import fatal_signals, first_chance
 from necropsy.capture.linux.supervise.crash_context import CrashContext, Request, Sent
 from necropsy.capture.linux.supervise.traced_processes import Traced, now, state_of
-from necropsy.capture.run_options import RunOptions
+from necropsy.capture.run_options import Cores, RunOptions
 from necropsy.model import Crash, Exit, Gap
 
 REQUEST_BUDGET_S = 3.0

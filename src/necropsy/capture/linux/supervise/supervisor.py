@@ -16,7 +16,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from necropsy.capture.linux.inspect.siginfo import name_of
-from necropsy.capture.linux.stderr import pty_relay
 from necropsy.capture.linux.supervise import tracer_process
 from necropsy.capture.linux.supervise.descriptors import keep_only
 from necropsy.capture.linux.supervise.shared_memory import Facts, Origin
@@ -98,6 +97,8 @@ class Helper:
 
     def ended(self, status: int) -> None:
         """It was reaped: start another, or let the command feel that nobody is there."""
+        from necropsy.capture.linux.stderr import pty_relay
+
         if status and os.waitstatus_to_exitcode(status) != pty_relay.TARGET_GONE and self.starts < _MOST_STARTS:
             with contextlib.suppress(OSError):
                 self.start()
@@ -213,6 +214,8 @@ class Supervisor:
 
     def _on_signal(self, taken: TakenSignal) -> None:
         if taken.signo == signal.SIGWINCH and self.helper is not None and self.helper.hold >= 0:
+            from necropsy.capture.linux.stderr import pty_relay
+
             pty_relay.copy_size(self.helper.hold)
         receiver = self._receiver(taken)
         if receiver:

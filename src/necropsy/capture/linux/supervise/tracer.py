@@ -11,10 +11,8 @@ import os
 import signal
 from collections.abc import Callable
 
-from necropsy.capture.core_spool import Cores
 from necropsy.capture.linux.inspect import memory_cgroup, resource_limits
 from necropsy.capture.linux.stderr.log_source import Log
-from necropsy.capture.linux.stderr.pty_relay import settle
 from necropsy.capture.linux.supervise import fatal_signals, first_chance, minimal_crash, ptrace, without_ptrace
 from necropsy.capture.linux.supervise.c_loop import open_loop
 from necropsy.capture.linux.supervise.crash_context import CrashContext
@@ -30,10 +28,15 @@ from necropsy.capture.linux.supervise.read_jobs import ReadJob, changed, with_en
 from necropsy.capture.linux.supervise.reader_pool import ReaderPool
 from necropsy.capture.linux.supervise.secondary_exits import LOOK_S, SecondaryExits
 from necropsy.capture.linux.supervise.shared_memory import Facts
-from necropsy.capture.linux.supervise.signal_senders import SignalSenders
-from necropsy.capture.linux.supervise.termination_requests import TerminationRequests, ended_by, ends_soon, exited
+from necropsy.capture.linux.supervise.termination_requests import (
+    SignalSenders,
+    TerminationRequests,
+    ended_by,
+    ends_soon,
+    exited,
+)
 from necropsy.capture.linux.supervise.traced_processes import Traced
-from necropsy.capture.run_options import RunOptions
+from necropsy.capture.run_options import Cores, RunOptions
 from necropsy.model import Crash, Exit, Gap
 
 MOST_CHILDREN = 4
@@ -350,8 +353,7 @@ class Tracer:
             self._idle.hurry()
 
     def _death(self, job: ReadJob) -> CrashContext:
-        if self.log.mode == "pty" and self.log.ring is not None:
-            settle(self.log.ring)
+        self.log.settle()
         pid = job.process.pid
         return job.death(self._loop.held(pid), self._loop.chances(pid), self.log, self.cores, self.options)
 

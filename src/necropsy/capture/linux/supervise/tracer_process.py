@@ -20,7 +20,6 @@ from pathlib import Path
 
 from necropsy.capture.linux.inspect.siginfo import name_of
 from necropsy.capture.linux.stderr.log_source import Log
-from necropsy.capture.linux.stderr.pty_relay import settle
 from necropsy.capture.linux.supervise import descriptors, ptrace, without_ptrace
 from necropsy.capture.linux.supervise.shared_memory import Facts
 from necropsy.capture.linux.supervise.traced_processes import Traced, executable_of, is_dead
@@ -245,8 +244,7 @@ class TracerProcess:
     # ------------------------------------------------------------ the end of the run
 
     def _log_at_end(self) -> tuple[str | None, tuple[Gap, ...]]:
-        if self.log.mode == "pty" and self.log.ring is not None:
-            settle(self.log.ring)
+        self.log.settle()
         return self.log.tail()
 
     def _timed(self, processes: list[Process]) -> tuple[Process, ...]:

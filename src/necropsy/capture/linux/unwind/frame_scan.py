@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from necropsy.capture.linux.inspect.memory_map import MapEntry, MemoryMap
 from necropsy.capture.process.deep_stack import CodeLocation
-from necropsy.capture.process.memory import Memory
+from necropsy.capture.process.memory import Memory, Registers
 from necropsy.capture.process.native_stack import LARGE_FRAME, Cursor, NativeStack
-from necropsy.capture.process.registers import Registers
 from necropsy.formats.processors import Processor
 from necropsy.model import Stack
 

@@ -14,8 +14,7 @@ from pathlib import Path
 import msgspec
 
 from necropsy.capture.linux.inspect.memory_map import MapEntry, MemoryMap
-from necropsy.capture.process.memory import PAGE, Memory
-from necropsy.capture.process.registers import Registers
+from necropsy.capture.process.memory import PAGE, Memory, Registers
 from necropsy.model import Address, Stack
 
 GAP_PAGES = 256

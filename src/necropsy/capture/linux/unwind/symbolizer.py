@@ -19,7 +19,7 @@ from typing import Any
 from necropsy.capture.linux.inspect import modules as mapped
 from necropsy.capture.linux.inspect.memory_map import MemoryMap
 from necropsy.capture.linux.inspect.modules import MappedFile, MappedFiles
-from necropsy.capture.linux.unwind.jit_symbols import GeneratedCode
+from necropsy.capture.linux.unwind.symbol_tables import GeneratedCode
 from necropsy.capture.process.deep_stack import CodeLocation
 from necropsy.capture.process.memory import Memory
 from necropsy.capture.process.symbols import demangle, plain, readable
