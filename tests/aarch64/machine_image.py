@@ -18,7 +18,7 @@ HERE = Path(__file__).parent
 PLACE = "NECROPSY_AARCH64"
 """Environment variable: the folder in which it is kept, instead of one in the user's cache."""
 _SUITE = "bookworm"
-_PYTHON = "3.11"
+PYTHON = "3.11"
 """Debian 12's."""
 _PACKAGES = (
     *("linux-image-6.1.0-50-cloud-arm64", "busybox-static", "bash", "coreutils", "util-linux", "mount", "kmod"),
@@ -28,6 +28,16 @@ _WHEELS = (
     *("click", "msgspec", "py-spy", "capstone", "packaging", "tree-sitter", "tree-sitter-cpp", "ahocorasick_rs"),
     *("platformdirs", "jinja2", "cloudpickle", "numpy"),
 )
+FOR_AARCH64 = (
+    *("--only-binary=:all:", "--python-version", PYTHON, "--implementation", "cp"),
+    *(word for abi in ("cp311", "abi3", "none") for word in ("--abi", abi)),
+    *(
+        word
+        for platform in ("manylinux_2_28_aarch64", "manylinux_2_17_aarch64", "manylinux2014_aarch64")
+        for word in ("--platform", platform)
+    ),
+)
+"""What tells pip that wheels are for the machine."""
 _MODULES = (
     *("virtio", "virtio_ring", "virtio_pci_modern_dev", "virtio_pci_legacy_dev", "virtio_pci", "virtio_blk"),
     *("failover", "net_failover", "virtio_net"),
@@ -144,22 +154,17 @@ def _unpack(packages: list[Path], root: Path) -> None:
 def _install(wheels: Path, root: Path) -> None:
     """What necropsy needs of other projects: as wheels for Debian's Python, unpacked."""
     wheels.mkdir(exist_ok=True)
-    target = root / f"usr/local/lib/python{_PYTHON}/dist-packages"
+    target = root / f"usr/local/lib/python{PYTHON}/dist-packages"
     pip = [sys.executable, "-m", "pip", "-q"]
-    chosen = ["--only-binary=:all:", "--python-version", _PYTHON, "--implementation", "cp"]
-    for abi in ("cp311", "abi3", "none"):
-        chosen += ["--abi", abi]
-    for platform in ("manylinux_2_28_aarch64", "manylinux_2_17_aarch64", "manylinux2014_aarch64"):
-        chosen += ["--platform", platform]
-    subprocess.run([*pip, "download", *chosen, "-d", wheels, *_WHEELS], check=True)
+    subprocess.run([*pip, "download", *FOR_AARCH64, "-d", wheels, *_WHEELS], check=True)
     local = ["--no-deps", "--no-index", "--find-links", str(wheels), "--target", str(target)]
-    subprocess.run([*pip, "install", *chosen, *local, *map(str, wheels.glob("*.whl"))], check=True)
+    subprocess.run([*pip, "install", *FOR_AARCH64, *local, *map(str, wheels.glob("*.whl"))], check=True)
     (root / "usr/local/bin").mkdir(parents=True, exist_ok=True)
     for program in (target / "bin").iterdir():
         program.rename(root / "usr/local/bin" / program.name)
-    if f"{sys.version_info.major}.{sys.version_info.minor}" == _PYTHON:
+    if f"{sys.version_info.major}.{sys.version_info.minor}" == PYTHON:
         # Its bytecode is the same on every processor, and an emulated one takes long to compile it.
-        folders = [root / "usr/lib" / f"python{_PYTHON}", target]
+        folders = [root / "usr/lib" / f"python{PYTHON}", target]
         subprocess.run([sys.executable, "-m", "compileall", "-q", *folders], check=False, stdout=subprocess.DEVNULL)
 
 

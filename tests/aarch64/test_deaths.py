@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import supervision
-from supervision import Case, Found
+from supervision import LOOPS, Case, Found
 
 from aarch64_deaths import ALIKE
 from necropsy.model import Frame, Report
@@ -75,8 +75,9 @@ OF_PYTHON = (
 )
 
 
-@pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Found]:
+@pytest.fixture(scope="module", params=LOOPS)
+def found(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Found]:
+    loop: str = request.param
     machine = supervision.machine()
     program = tmp_path_factory.mktemp("aarch64") / "dies"
     subprocess.run(["aarch64-linux-gnu-g++", *_FLAGS, *_LINK, _SOURCE, "-o", program], check=True)
@@ -94,13 +95,14 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Found]:
             ["/opt/dies", name],
             user="user" if number % 2 else None,
             stack=_STACK.get(name, 1 << 20),
+            loop=loop,
             options={"core": "small", "log": "tap"},
         )
         for number, (name, *_) in enumerate(OF_PROGRAMS)
     ]
-    cases.append(Case("dies division", ["/opt/dies", "division"]))
-    cases += [Case(f"probed {name}", ["/opt/probed", name], stack=512 << 10) for name in PROBED]
-    cases += [Case(f"python {name}", ["python3", f"/opt/{name}.py"], user="user") for name in PYTHON]
+    cases.append(Case("dies division", ["/opt/dies", "division"], loop=loop))
+    cases += [Case(f"probed {name}", ["/opt/probed", name], stack=512 << 10, loop=loop) for name in PROBED]
+    cases += [Case(f"python {name}", ["python3", f"/opt/{name}.py"], user="user", loop=loop) for name in PYTHON]
     return supervision.run(cases)
 
 

@@ -185,7 +185,9 @@ def test_windows_of_signed_return_addresses_are_compared_and_say_what_each_frame
         return counted[-1]
 
     monkeypatch.setattr(cfi_unwinder, "times", times)
-    monkeypatch.setattr(cfi_step, "WINDOW", 1 << 16)  # a quarter of the stack of the shorter one, which has signed frames
+    monkeypatch.setattr(
+        cfi_step, "WINDOW", 1 << 16
+    )  # a quarter of the stack of the shorter one, which has signed frames
     quick = opened(folder, name)
     assert sum(counted) > 1000
     monkeypatch.setattr(stack_period.StackPeriod, "unit", lambda _self: None)

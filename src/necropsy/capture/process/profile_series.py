@@ -116,7 +116,8 @@ class MarkRecorder:
     def _look_at_memory(self, at: float, rss: int, running: Callable[[bool], Running | None]) -> None:
         rise, self._rss = rss - (self._rss if self._rss is not None else rss), rss
         if rise >= max(_RISE, _RISE_SHARE * rss):
-            python, arrays = running(rise >= _LARGE) or (None, ())
+            so_far = (self._step.bytes or 0) if self._step is not None else 0
+            python, arrays = running(so_far + rise >= _LARGE) or (None, ())
             self._rose(ProfileMark(at=at, kind="step", bytes=rise, python=python, arrays=arrays))
             self._level = rss
         else:

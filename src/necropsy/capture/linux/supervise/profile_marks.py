@@ -21,7 +21,7 @@ _MOST_CHILDREN = 50
 """Children that are marked."""
 _LENT_S, _SHARE = 0.02, 1 / 200
 """Lines are read for at most so long, and this part of the time that passed."""
-_LENT_FOR_LARGE_S = 0.1
+_LENT_FOR_LARGE_S = 0.2
 """The same at a large rise: imports, which rise often and by little, shall leave something for it."""
 _AGAIN_S = 0.5
 """A process that has no interpreter yet is asked again after this time."""

@@ -23,7 +23,7 @@ from necropsy.capture.process.heap_samples import HeapSamples
 from necropsy.capture.process.profile_series import MarkRecorder, ThinnedSeries
 from necropsy.model import HeapUse, Limit, ProfileMark, ResourceUse, TreeUse
 
-_LENT_S, _SHARE = 0.05, 1 / 600
+_LENT_S, _SHARE = 0.1, 1 / 600
 """What looks at all processes may take: CPU seconds at first, and of the time that passes; dear looks at a tree too."""
 
 
