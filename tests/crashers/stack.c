@@ -1,5 +1,6 @@
 // Flags: -O0
 #include <alloca.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,7 +37,7 @@ static void on_small_thread(void *(*work)(void *)) {
   pthread_t thread;
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
-  pthread_attr_setstacksize(&attributes, 64 << 10);
+  pthread_attr_setstacksize(&attributes, PTHREAD_STACK_MIN > 64 << 10 ? PTHREAD_STACK_MIN : 64 << 10);
   pthread_attr_setguardsize(&attributes, 1 << 20);
   pthread_create(&thread, &attributes, work, NULL);
   pthread_join(thread, NULL);

@@ -98,8 +98,10 @@ def document_of(
             )
         try:
             process.wait(limit_s + _PATIENCE_S)
-        except BaseException:
+        except BaseException as error:
             process.terminate()
             process.wait()
+            if isinstance(error, subprocess.TimeoutExpired):
+                return None  # the machine is too slow, or too busy, to diagnose it
             raise
         return supervised.document(report)

@@ -18,6 +18,11 @@ _AUTHENTICATES = re.compile(r"aut\w+|reta[ab]\w*|e?bl?ra[ab]z?|ldra[ab]|eretaa|e
 _TAG_CHECKS = frozenset({"SEGV_MTESERR", "SEGV_MTEAERR"})
 _BRANCH_TYPE = 3 << 10
 """In PSTATE: an indirect branch led to the instruction, which is no landing pad."""
+_OF_ALL = re.compile(
+    r"nop|(?:ld|st)(?:r|ur|p)s?[bhw]{0,2}|mov[nkz]?|(?:add|sub|and|bic)s?|cmp|cmn|tst|orr|orn|eor|mvn|neg|adrp?|"
+    r"b(?:l|\.\w+)?|ret|cbn?z|tbn?z|lsl|lsr|asr|ror|[us]xt[bhw]|[su]?m(?:ul|add|sub|ull)|[su]div|csel|cset|csinc|f(?:mov|add|mul)"
+)
+"""Instructions that every processor for AArch64 knows, so that it is the branch to them which one has refused."""
 _TRAPS = {
     0x1: "`__builtin_trap()` of clang, or a failed check of a hardened library",
     0x3E8: "`__builtin_trap()` or a check of `-fsanitize-trap`, of gcc",
@@ -114,6 +119,9 @@ def no_landing_pad(crash: Crash) -> Found:
     if fault is None or fault.signal != "SIGILL" or fault.code != "ILL_ILLOPC" or state is None:
         return NOTHING
     if not on_aarch64(crash) or not state & _BRANCH_TYPE or fault.address is None:
+        return NOTHING
+    # The branch type is there at the first instruction of each function that a pointer led to, also if that is undefined.
+    if crash.instruction is None or _OF_ALL.fullmatch(crash.instruction.mnemonic or "") is None:
         return NOTHING
     return (
         Evidence(

@@ -130,7 +130,9 @@ def ran_on(maps: MemoryMap, memory: Memory, stack: Stack, unwound: NativeStack) 
         return stack
     returns = memory.processor.returns_from_signal
     interrupted = memory.exactly(stay.place.pc, len(returns)) == returns
-    called = stay.following is not None and not stay.recovered and stay.place.unwinds is not False
+    # AArch64's coroutines begin in a function with tables (``__start_context``), which takes nothing of their stack.
+    beyond = stay.following is not None and stay.following != region.high
+    called = beyond and not stay.recovered and stay.place.unwinds is not False
     if not interrupted and (called or stay.end == 0 or "scan" in unwound.guesses):
         return stack
     unwound.switched.add(stay.end)
