@@ -1,10 +1,12 @@
 """Builds what is written in C where there is a C compiler: the supervisor's library, the guard and the launcher.
 
-None is linked with a C library, and none needs Python's headers (see ``csrc/kernel.h``), so a wheel built anywhere on
-Linux x86-64 runs everywhere on Linux x86-64, with glibc and with musl. Without the supervisor's library, the loop in
-Python does its work. Without the guard, an allocator that programs are preloaded with (``csrc/guard``), ``run --guard``
-cannot do its work. Without the launcher, the console script is ``necropsy`` itself; with it, ``necropsy`` is the
-launcher, and executes the console script, ``necropsy-python`` beside it.
+None is linked with a C library, and none needs Python's headers (see ``csrc/kernel.h``), so a wheel that is built
+anywhere runs everywhere on Linux on its processor, with glibc and with musl. That is the one that the compiler makes
+code for, x86-64 or AArch64: with ``CC=aarch64-linux-gnu-gcc``, x86-64 machines build wheels for AArch64.
+Without the supervisor's library, the loop in Python does its work. Without the guard, an allocator that programs are
+preloaded with (``csrc/guard``), ``run --guard`` cannot do its work. Without the launcher, the console script is
+``necropsy`` itself; with it, ``necropsy`` is the launcher, and executes the console script, ``necropsy-python`` beside
+it.
 
 The README of the package has absolute links, made from the repository's address in pyproject.toml. Without an address,
 only the text of each link is left.
@@ -15,7 +17,6 @@ The source distribution has the documentation as a site in ``site/``, where it w
 from __future__ import annotations
 
 import os
-import platform
 import re
 import shutil
 import subprocess
@@ -27,16 +28,16 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 FOLDER = Path("src/necropsy/capture/linux")
-NAME, GUARD = "_supervisor-x86_64.so", "_guard-x86_64.so"
-TAG = "py3-none-manylinux_2_17_x86_64.musllinux_1_1_x86_64"
+PROCESSORS = ("x86_64", "aarch64")
 FREESTANDING = (
     *("-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror=implicit-function-declaration"),
     *("-ffreestanding", "-fno-builtin", "-fno-stack-protector", "-fno-tree-loop-distribute-patterns"),
     *("-nostdlib", "-s", "-Wl,--build-id=none", "-Wl,-z,noexecstack"),
 )
+IF_KNOWN = ("-mno-outline-atomics",)
+"""What only some compilers know: GCC for AArch64 has atomic operations call its own library otherwise."""
 LIBRARY = ("-fPIC", "-fvisibility=hidden", "-shared")
 SITE = Path("build/site")
-LAUNCHER = Path("build/launcher-x86_64/necropsy")
 PROGRAM = ("-static", "-fno-pie", "-no-pie")
 COMMAND, SCRIPT = "necropsy", "necropsy-python"
 """The launcher, and the console script that it executes (``PYTHON_SCRIPT`` in launcher.c)."""
@@ -49,17 +50,37 @@ def compiler() -> str | None:
     return next((found for name in names if name and (found := shutil.which(name.split()[0]))), None)
 
 
-def compile_c(root: Path, built: Path, folder: str, flags: tuple[str, ...], *, instead: str) -> Path | None:
-    """Compile the sources of a folder into one file; None where that is not possible, and ``instead`` is used."""
-    built = root / built
-    sources = sorted(str(path) for path in (root / FOLDER / folder).glob("*.c"))
+def processor() -> str | None:
+    """The processor that the compiler makes Linux programs for, as ``uname -m`` calls it; None: another, or none."""
     found = compiler()
-    if sys.platform != "linux" or platform.machine() != "x86_64" or found is None or not sources:
+    if found is None:
         return None
+    asked = subprocess.run([found, "-dumpmachine"], check=False, capture_output=True, text=True)
+    name, _, system = asked.stdout.strip().partition("-")
+    return name if name in PROCESSORS and "linux" in system else None
+
+
+def known(compiler: str) -> list[str]:
+    """Those of ``IF_KNOWN`` that the compiler takes."""
+    empty = ("-x", "c", "-c", "-o", os.devnull, os.devnull)
+    tries = {flag: subprocess.run([compiler, flag, *empty], check=False, capture_output=True) for flag in IF_KNOWN}
+    return [flag for flag, tried in tries.items() if not tried.returncode and flag.encode() not in tried.stderr]
+
+
+def compile_c(root: Path, built: Path, folder: str, flags: tuple[str, ...], *, instead: str) -> Path | None:
+    """Compile the sources of a folder into one file; None where that is not possible, and ``instead`` is used.
+
+    In the file's name and the flags, ``{}`` stands for the processor.
+    """
+    found, target = compiler(), processor()
+    sources = sorted(str(path) for path in (root / FOLDER / folder).glob("*.c"))
+    if found is None or target is None or not sources:
+        return None
+    built = root / str(built).format(target)
     built.parent.mkdir(parents=True, exist_ok=True)
     # Written beside and moved over: a process that has the old file mapped keeps the old one.
     fresh = built.with_suffix(f".{os.getpid()}")
-    words = [found, *FREESTANDING, *flags, "-o", str(fresh), *sources]
+    words = [found, *FREESTANDING, *known(found), *(flag.format(target) for flag in flags), "-o", str(fresh), *sources]
     done = subprocess.run(words, check=False, capture_output=True, text=True)
     if done.returncode:
         print(f"necropsy: {built.name} was not built, {instead} is used:\n{done.stderr}", file=sys.stderr)
@@ -72,17 +93,20 @@ def compile_c(root: Path, built: Path, folder: str, flags: tuple[str, ...], *, i
 
 def compile_library(root: Path) -> Path | None:
     """The supervisor's library, beside the Python modules."""
-    return compile_c(root, FOLDER / NAME, "csrc", (*LIBRARY, f"-Wl,-soname,{NAME}"), instead="the Python loop")
+    name = "_supervisor-{}.so"
+    return compile_c(root, FOLDER / name, "csrc", (*LIBRARY, f"-Wl,-soname,{name}"), instead="the Python loop")
 
 
 def compile_guard(root: Path) -> Path | None:
     """The guard, beside it."""
-    return compile_c(root, FOLDER / GUARD, "csrc/guard", (*LIBRARY, f"-Wl,-soname,{GUARD}"), instead="no guard")
+    name = "_guard-{}.so"
+    return compile_c(root, FOLDER / name, "csrc/guard", (*LIBRARY, f"-Wl,-soname,{name}"), instead="no guard")
 
 
 def compile_launcher(root: Path) -> Path | None:
     """The program ``necropsy``."""
-    return compile_c(root, LAUNCHER, "csrc/launcher", PROGRAM, instead="the console script")
+    built = Path("build/launcher-{}/necropsy")
+    return compile_c(root, built, "csrc/launcher", PROGRAM, instead="the console script")
 
 
 def absolute(readme: str, repository: str) -> str:
@@ -135,7 +159,8 @@ class BuildHook(BuildHookInterface[Any]):
             scripts[SCRIPT] = scripts.pop(COMMAND)
         if built or launcher is not None:
             build_data["pure_python"] = False
-            build_data["tag"] = TAG
+            target = processor()
+            build_data["tag"] = f"py3-none-manylinux_2_17_{target}.musllinux_1_1_{target}"
 
 
 if __name__ == "__main__":

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from necropsy.diagnose import diagnose
-from necropsy.model import Confidence, Crash, Evidence, Exit, Fault, Frame, Gap, Thread
-from necropsy.rule import NOTHING, Finding, Rule, absent, all_of, any_of
+from necropsy.model import Address, Confidence, Crash, Environment, Evidence, Exit, Fault, Frame, Gap, Thread
+from necropsy.rule import NOTHING, X86_64, Finding, Occurs, Rule, absent, all_of, any_of
 
 SEEN = (Evidence(claim="seen", seen="x"),)
 
@@ -18,11 +18,12 @@ def rule(
     match: Callable[[Crash], Finding | None] | None = None,
     needs: tuple[str, ...] = (),
     beats: tuple[str, ...] = (),
+    occurs: Occurs = Occurs(),  # noqa: B008 - it is frozen
 ) -> Rule[Crash]:
     def answer(_: Crash) -> Finding | None:
         return Finding(evidence=SEEN, summary=name, confidence=confidence) if confidence else None
 
-    return Rule(match or answer, name=name, title=name, needs=needs, beats=beats)
+    return Rule(match or answer, name=name, title=name, needs=needs, beats=beats, occurs=occurs)
 
 
 def test_the_surest_comes_first() -> None:
@@ -53,6 +54,18 @@ def test_what_was_not_captured_is_not_tried() -> None:
         ("a", "log_tail not captured: stderr is a terminal"),
         ("b", "stack not captured"),
     ]
+
+
+def test_what_cannot_occur_there_is_not_applicable_and_not_unobserved() -> None:
+    of_x86 = Occurs(linux=X86_64, macos=X86_64)
+    rules = [rule("a", needs=("stack",), occurs=of_x86), rule("b", "possible", occurs=of_x86)]
+    on_arm = diagnose(Crash(registers={"x0": Address(0), "pc": Address(0x1000)}), rules)
+    assert (on_arm.verdict, on_arm.not_tried) == (None, ())
+    on_x86 = diagnose(Crash(registers={"rip": Address(0x1000)}), rules)
+    assert on_x86.verdict is not None
+    assert [one.rule for one in on_x86.not_tried] == ["a"]
+    windows_of_arm = Crash(registers={"x0": Address(0)}, environment=Environment(platform="win32"))
+    assert [one.rule for one in diagnose(windows_of_arm, rules).not_tried] == ["a"]
 
 
 def test_a_part_that_is_empty_was_looked_at() -> None:

@@ -11,9 +11,13 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import zipfile
 from pathlib import Path
 
 import pytest
+
+import needs
+from necropsy.formats.processors import AARCH64
 
 ROOT = Path(__file__).parent.parent
 ADDRESS = "https://forge.example/team/necropsy"
@@ -49,10 +53,47 @@ def test_links_become_absolute_where_the_address_is_known() -> None:
 def test_what_is_written_in_c_compiles(tmp_path: Path, part: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Where it does not, an installation goes on with what stands in for it, and its own tests are skipped."""
     build = runpy.run_path(str(ROOT / "hatch_build.py"))
-    if sys.platform != "linux" or platform.machine() != "x86_64" or build["compiler"]() is None:
-        pytest.skip("the parts in C are for Linux on x86-64, and need a compiler")
+    if build["processor"]() is None:
+        pytest.skip("the parts in C are for Linux on x86-64 and AArch64, and need a compiler")
     shutil.copytree(ROOT / build["FOLDER"] / "csrc", tmp_path / build["FOLDER"] / "csrc")
-    assert build[f"compile_{part}"](tmp_path) is not None, capsys.readouterr().err
+    built = build[f"compile_{part}"](tmp_path)
+    assert built is not None, capsys.readouterr().err
+    assert platform.machine() in str(built.relative_to(tmp_path))
+
+
+@needs.command("aarch64-linux-gnu-gcc")
+@pytest.mark.parametrize("part", ["library", "guard", "launcher"])
+def test_it_compiles_for_another_processor(tmp_path: Path, part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "aarch64-linux-gnu-gcc")
+    build = runpy.run_path(str(ROOT / "hatch_build.py"))
+    shutil.copytree(ROOT / build["FOLDER"] / "csrc", tmp_path / build["FOLDER"] / "csrc")
+    built = build[f"compile_{part}"](tmp_path)
+    assert built is not None
+    assert "aarch64" in str(built.relative_to(tmp_path))
+    assert int.from_bytes(built.read_bytes()[18:20], "little") == AARCH64.machine
+
+
+@needs.command("aarch64-linux-gnu-gcc")
+def test_a_wheel_for_another_processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "aarch64-linux-gnu-gcc")
+    hatchling("build", "--target", "wheel", "--directory", str(tmp_path))
+    (wheel,) = tmp_path.glob("*.whl")
+    assert wheel.name.endswith("-py3-none-manylinux_2_17_aarch64.musllinux_1_1_aarch64.whl")
+    with zipfile.ZipFile(wheel) as inside:
+        names = inside.namelist()
+    assert {f"necropsy/capture/linux/_{name}-aarch64.so" for name in ("guard", "supervisor")} < set(names)
+    assert not [name for name in names if name.startswith("necropsy/capture/") and "x86_64.so" in name]
+    assert any(name.endswith(".data/scripts/necropsy") for name in names)
+
+
+def test_nothing_is_compiled_for_other_systems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = tmp_path / "cc"
+    other.write_text("#!/bin/sh\necho arm64-apple-darwin23.1.0\n")
+    other.chmod(0o755)
+    monkeypatch.setenv("CC", str(other))
+    build = runpy.run_path(str(ROOT / "hatch_build.py"))
+    assert build["processor"]() is None
+    assert build["compile_library"](ROOT) is None
 
 
 def test_the_source_distribution_has_the_manual(tmp_path: Path) -> None:

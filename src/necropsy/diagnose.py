@@ -16,6 +16,7 @@ from necropsy.model import Confidence, Crash, Diagnosis, Evidence, Gap, NotTried
 from necropsy.ownership import Owners
 from necropsy.rule import Rule, S, to_diagnosis
 from necropsy.rules import environment_rules_named
+from necropsy.rules.aarch64 import can_occur
 from necropsy.rules.called import with_call
 from necropsy.rules.known_fixes import with_known_fixes
 from necropsy.rules.likelier import with_likelier_causes
@@ -179,7 +180,7 @@ def diagnose(crash: Crash, rules: Iterable[Rule[Crash]]) -> Report:
     failed: list[Gap] = []
     owners = Owners(crash)
     crash = _attempt(failed, "owners", crash, owners.of_crash)
-    judgement = judge(crash, rules, why_missing_in_crash)
+    judgement = judge(crash, (one for one in rules if can_occur(one, crash)), why_missing_in_crash)
     sure = (_as_sure_as_its_frame(crash, one) for one in judgement.diagnoses)
     owned = (_attempt(failed, "owners", one, lambda it: _with_owner(it, crash, owners)) for one in sure)
     told = sorted(owned, key=_by_confidence)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from necropsy.model import Diagnosis, Environment, Evidence, Gap, NotTried, Passed, Severity
-from necropsy.rule import Finding, Rule, to_diagnosis
+from necropsy.rule import Finding, Processor, Rule, to_diagnosis
 
 _ORDER: dict[Severity, int] = {"error": 0, "warning": 1, "note": 2}
 
@@ -60,10 +60,15 @@ def examine(
 
 _ONLY_ON = {"dlls": "win32"}
 """Parts that only one system has: elsewhere, a rule on them does not count as skipped."""
+_PROCESSORS: dict[str, Processor] = {"x86_64": "x86-64", "amd64": "x86-64", "aarch64": "AArch64", "arm64": "AArch64"}
+"""By what ``platform.machine()`` calls them."""
 
 
 def _is_for(environment: Environment, rule: Rule[Environment]) -> bool:
-    system = environment.interpreter.system if environment.interpreter is not None else None
+    interpreter = environment.interpreter
+    system, machine = (interpreter.system, interpreter.machine) if interpreter is not None else (None, None)
+    if not rule.occurs.on(system, _PROCESSORS.get((machine or "").lower())):
+        return False
     return all(_ONLY_ON.get(need, system) == system for need in rule.needs)
 
 

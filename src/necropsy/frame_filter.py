@@ -18,7 +18,7 @@ _INTERPRETER_MODULE = regex(
     r"_ctypes(?:\.|$)|_cffi_backend(?:\.|$)|libffi)"
 )
 _SYSTEM_MODULE = regex(
-    r"(?:lib(?:c|m|dl|rt|pthread|gcc_s|stdc\+\+|ffi|tcmalloc\w*|jemalloc|mimalloc|[at]san|ubsan|c_malloc_debug)[.\-]|_guard-x86_64\.|ld[-.]|\[vdso\])"
+    r"(?:lib(?:c|m|dl|rt|pthread|gcc_s|stdc\+\+|ffi|tcmalloc\w*|jemalloc|mimalloc|[at]san|ubsan|c_malloc_debug)[.\-]|_guard-(?:x86_64|aarch64)\.|ld[-.]|\[vdso\])"
 )
 _WINDOWS_MODULE = regex(
     r"(?:ntdll|kernel32|kernelbase|ucrtbased?|msvcrt|msvcr\d+d?|msvcp[\w.]+|vcruntime\d+\w*|concrt\d+|user32|win32u|"

@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from textwrap import fill
 from typing import Generic, Literal, TypeVar, get_type_hints
 
 from necropsy.model import (
@@ -108,6 +109,48 @@ class Tried:
     test: str | None = None
 
 
+Processor = Literal["x86-64", "AArch64"]
+X86_64: tuple[Processor, ...] = ("x86-64",)
+BOTH: tuple[Processor, ...] = (*X86_64, "AArch64")
+NEVER: tuple[Processor, ...] = ()
+_ON = "Where it occurs"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Occurs:
+    """On which processors of each system a cause can occur at all; ``but``: a sentence on what differs there.
+
+    What cannot occur on a machine is *not applicable* to a crash or an environment of it: it is not asked for, and not
+    said to be unobserved.
+    """
+
+    linux: tuple[Processor, ...] = BOTH
+    windows: tuple[Processor, ...] = BOTH
+    macos: tuple[Processor, ...] = BOTH
+    but: str = ""
+
+    def __str__(self) -> str:
+        """``Linux and Windows, on x86-64 and AArch64.``"""
+        groups: dict[tuple[Processor, ...], list[str]] = {}
+        for system, processors in (("Linux", self.linux), ("Windows", self.windows), ("macOS", self.macos)):
+            if processors:
+                groups.setdefault(processors, []).append(system)
+        spelled = "; ".join(f"{_in_words(systems)}, on {_in_words(on)}" for on, systems in groups.items())
+        return f"{spelled}. {self.but}".rstrip()
+
+    def on(self, system: str | None, processor: Processor | None) -> bool:
+        """Whether it can be there; what is not known may be any. ``system``: as ``sys.platform`` has it."""
+        every = {"linux": self.linux, "win32": self.windows, "darwin": self.macos}
+        there = every.get(system or "", (*self.linux, *self.windows, *self.macos))
+        return bool(there) if processor is None else processor in there
+
+
+def _in_words(names: Iterable[str]) -> str:
+    """``a, b and c``."""
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last
+
+
 @dataclass(frozen=True, kw_only=True)
 class Rule(Generic[S]):
     """One diagnosis: when it holds, what it says, and what is known about it.
@@ -132,6 +175,7 @@ class Rule(Generic[S]):
     severity: Severity = "error"
     needs: tuple[str, ...] = ()
     beats: tuple[str, ...] = ()
+    occurs: Occurs = Occurs()
     yields: bool = False
     """Every other rule that sees the same cause says more about it, as if all of them named it in ``beats``. Only of
     rules on an environment."""
@@ -156,16 +200,18 @@ class Rule(Generic[S]):
 
     @property
     def whole_page(self) -> str:
-        """The page with what came of the first piece of advice, before the sources."""
+        """The page with where it occurs and what came of the first piece of advice, before the sources."""
+        place = f"{_ON}\n{'-' * len(_ON)}\n{fill(str(self.occurs), 118)}\n\n"
+        page = self.page.replace(_SOURCES, place + _SOURCES)
         if self.tried is None:
-            return self.page
+            return page
         one = self.tried
         by = f" (``{one.test}``)" if one.test else " (by hand)" if one.result != "judged only" else ""
         title = "Does the advice work?"
         section = (
             f"{title}\n{'-' * len(title)}\n{one.result.capitalize()}{by}. First advice: {one.advice}\n\n{one.how}\n\n"
         )
-        return self.page.replace(_SOURCES, section + _SOURCES)
+        return page.replace(_SOURCES, section + _SOURCES)
 
 
 def to_diagnosis(rule: Rule[S], finding: Finding) -> Diagnosis:

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-SOURCE = "/opt/necropsy/src"
-"""Where necropsy's sources are put."""
 _BOOT_S = 300.0
 _PORT = 7000
 """In the machine; also in ``machine_agent.py``."""
@@ -45,8 +43,7 @@ class Machine:
         limit_s: float = 120.0,
     ) -> Ended:
         """Run a command to its end, as root or as ``user``. Raises OSError where the machine does not answer."""
-        set_there = {"PYTHONPATH": SOURCE, **(environment or {})}
-        asked = {"words": words, "user": user, "environment": set_there, "limit_s": limit_s}
+        asked = {"words": words, "user": user, "environment": dict(environment or {}), "limit_s": limit_s}
         said = self._ask(asked, b"", limit_s + 60)
         return Ended(said["status"], said["out"], said["err"])
 
@@ -56,7 +53,7 @@ class Machine:
         with tarfile.open(fileobj=packed, mode="w") as archive:
             for name, content in files.items():
                 if isinstance(content, Path):
-                    archive.add(content, name.lstrip("/"), filter=_plain)
+                    archive.add(content, name.lstrip("/"))
                     continue
                 entry = tarfile.TarInfo(name.lstrip("/"))
                 entry.size, entry.mode = len(content), 0o755
@@ -72,10 +69,6 @@ class Machine:
             raise OSError("the machine did not answer")
         said: dict[str, Any] = json.loads(line)
         return said
-
-
-def _plain(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    return None if entry.name.endswith(".so") else entry
 
 
 @contextlib.contextmanager

@@ -11,14 +11,14 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 HERE = Path(__file__).parent
 PLACE = "NECROPSY_AARCH64"
 """Environment variable: the folder in which it is kept, instead of one in the user's cache."""
 _SUITE = "bookworm"
-_PYTHON = "3.11"
+PYTHON = "3.11"
 """Debian 12's."""
 _PACKAGES = (
     *("linux-image-6.1.0-50-cloud-arm64", "busybox-static", "bash", "coreutils", "util-linux", "mount", "kmod"),
@@ -28,6 +28,16 @@ _WHEELS = (
     *("click", "msgspec", "py-spy", "capstone", "packaging", "tree-sitter", "tree-sitter-cpp", "ahocorasick_rs"),
     *("platformdirs", "jinja2", "cloudpickle", "numpy"),
 )
+FOR_AARCH64 = (
+    *("--only-binary=:all:", "--python-version", PYTHON, "--implementation", "cp"),
+    *(word for abi in ("cp311", "abi3", "none") for word in ("--abi", abi)),
+    *(
+        word
+        for platform in ("manylinux_2_28_aarch64", "manylinux_2_17_aarch64", "manylinux2014_aarch64")
+        for word in ("--platform", platform)
+    ),
+)
+"""What tells pip that wheels are for the machine."""
 _MODULES = (
     *("virtio", "virtio_ring", "virtio_pci_modern_dev", "virtio_pci_legacy_dev", "virtio_pci", "virtio_blk"),
     *("failover", "net_failover", "virtio_net"),
@@ -75,7 +85,9 @@ def made() -> Path:
         _configure(root)
         modules = next((root / "usr/lib/modules").iterdir())
         shutil.copy(next((root / "boot").glob("vmlinuz*")), cache / "vmlinuz")
-        (cache / "initramfs.gz").write_bytes(gzip.compress(b"".join(_archive(root, modules)), 1))
+        drivers = {name: next(modules.rglob(f"{name}.ko")).read_bytes() for name in _MODULES}
+        initial = b"".join(archive((root / "usr/bin/busybox").read_bytes(), drivers))
+        (cache / "initramfs.gz").write_bytes(gzip.compress(initial, 1))
         shutil.rmtree(modules)
         shutil.rmtree(root / "boot")
         image = cache / "root.ext4"
@@ -101,12 +113,19 @@ def made() -> Path:
 
 def _downloaded(cache: Path) -> list[Path]:
     """The packages and what they depend on."""
-    apt = cache / "apt"
+    options = apt_options(cache / "apt", _SUITE)
+    subprocess.run(["apt-get", "-q", *options, "update"], check=True)
+    subprocess.run(["apt-get", "-q", "-y", *options, "--download-only", "install", *_PACKAGES], check=True)
+    return sorted((cache / "apt/cache/archives").glob("*.deb"))
+
+
+def apt_options(apt: Path, suite: str) -> list[str]:
+    """Options of apt-get for Debian's packages of arm64, with all that it keeps in the folder ``apt``, which is made."""
     for name in ("lists/partial", "cache/archives/partial"):
         (apt / name).mkdir(parents=True, exist_ok=True)
     (apt / "status").touch()
     key = "/usr/share/keyrings/debian-archive-keyring.gpg"
-    (apt / "sources").write_text(f"deb [signed-by={key}] http://deb.debian.org/debian {_SUITE} main\n")
+    (apt / "sources").write_text(f"deb [signed-by={key}] http://deb.debian.org/debian {suite} main\n")
     settings = {
         "APT::Architecture": "arm64",
         "APT::Architectures": "arm64",
@@ -120,10 +139,7 @@ def _downloaded(cache: Path) -> list[Path]:
         "Dir::Etc::sourcelist": apt / "sources",
         "Dir::Etc::sourceparts": "/dev/null",
     }
-    options = [word for name, value in settings.items() for word in ("-o", f"{name}={value}")]
-    subprocess.run(["apt-get", "-q", *options, "update"], check=True)
-    subprocess.run(["apt-get", "-q", "-y", *options, "--download-only", "install", *_PACKAGES], check=True)
-    return sorted((apt / "cache/archives").glob("*.deb"))
+    return [word for name, value in settings.items() for word in ("-o", f"{name}={value}")]
 
 
 def _unpack(packages: list[Path], root: Path) -> None:
@@ -138,22 +154,17 @@ def _unpack(packages: list[Path], root: Path) -> None:
 def _install(wheels: Path, root: Path) -> None:
     """What necropsy needs of other projects: as wheels for Debian's Python, unpacked."""
     wheels.mkdir(exist_ok=True)
-    target = root / f"usr/local/lib/python{_PYTHON}/dist-packages"
+    target = root / f"usr/local/lib/python{PYTHON}/dist-packages"
     pip = [sys.executable, "-m", "pip", "-q"]
-    chosen = ["--only-binary=:all:", "--python-version", _PYTHON, "--implementation", "cp"]
-    for abi in ("cp311", "abi3", "none"):
-        chosen += ["--abi", abi]
-    for platform in ("manylinux_2_28_aarch64", "manylinux_2_17_aarch64", "manylinux2014_aarch64"):
-        chosen += ["--platform", platform]
-    subprocess.run([*pip, "download", *chosen, "-d", wheels, *_WHEELS], check=True)
+    subprocess.run([*pip, "download", *FOR_AARCH64, "-d", wheels, *_WHEELS], check=True)
     local = ["--no-deps", "--no-index", "--find-links", str(wheels), "--target", str(target)]
-    subprocess.run([*pip, "install", *chosen, *local, *map(str, wheels.glob("*.whl"))], check=True)
+    subprocess.run([*pip, "install", *FOR_AARCH64, *local, *map(str, wheels.glob("*.whl"))], check=True)
     (root / "usr/local/bin").mkdir(parents=True, exist_ok=True)
     for program in (target / "bin").iterdir():
         program.rename(root / "usr/local/bin" / program.name)
-    if f"{sys.version_info.major}.{sys.version_info.minor}" == _PYTHON:
+    if f"{sys.version_info.major}.{sys.version_info.minor}" == PYTHON:
         # Its bytecode is the same on every processor, and an emulated one takes long to compile it.
-        folders = [root / "usr/lib" / f"python{_PYTHON}", target]
+        folders = [root / "usr/lib" / f"python{PYTHON}", target]
         subprocess.run([sys.executable, "-m", "compileall", "-q", *folders], check=False, stdout=subprocess.DEVNULL)
 
 
@@ -167,15 +178,15 @@ def _configure(root: Path) -> None:
     shutil.copy(HERE / "machine_agent.py", root / "opt/machine_agent.py")
 
 
-def _archive(root: Path, modules: Path) -> Iterator[bytes]:
-    """The initial file system in cpio's ``newc`` format: it loads the drivers of the disk and the network."""
+def archive(busybox: bytes, drivers: Mapping[str, bytes]) -> Iterator[bytes]:
+    """The initial file system in cpio's ``newc`` format: it loads the drivers of the disk and the network, in order."""
     for folder in ("bin", "modules", "dev"):
         yield _member(folder, 0o40755, b"")
     yield _member("dev/console", 0o20600, b"", (5, 1))
-    yield _member("init", 0o100755, _INIT.format(modules=" ".join(_MODULES)).encode())
-    yield _member("bin/busybox", 0o100755, (root / "usr/bin/busybox").read_bytes())
-    for name in _MODULES:
-        yield _member(f"modules/{name}.ko", 0o100644, next(modules.rglob(f"{name}.ko")).read_bytes())
+    yield _member("init", 0o100755, _INIT.format(modules=" ".join(drivers)).encode())
+    yield _member("bin/busybox", 0o100755, busybox)
+    for name, content in drivers.items():
+        yield _member(f"modules/{name}.ko", 0o100644, content)
     yield _member("TRAILER!!!", 0, b"")
 
 

@@ -23,8 +23,13 @@ import msgspec
 
 from necropsy import serialize
 from necropsy.capture import open_core
-from necropsy.capture.linux.inspect import crash_builder, source_lines  # noqa: F401 - so that forks have it
-from necropsy.capture.linux.supervise import launch, reader_pool, tracer_process  # noqa: F401 - so that forks have them
+from necropsy.capture.linux.inspect import crash_builder, guard_records, source_lines  # noqa: F401 - so that forks have it
+from necropsy.capture.linux.supervise import (
+    c_library,
+    launch,
+    reader_pool,
+    tracer_process,  # noqa: F401 - so that forks have it
+)
 from necropsy.capture.run_options import RunOptions, RunRecord
 from necropsy.diagnose import diagnose
 from necropsy.rules import crash_rules
@@ -35,6 +40,7 @@ _PR_SET_DUMPABLE = 4
 _PLACE = Path(tempfile.mkdtemp(prefix="cases-"))
 """The machine has run others before."""
 reader_pool._SLACK_S = 600.0
+guard_records._LONGEST_S = 20.0
 
 
 def main() -> None:
@@ -93,6 +99,9 @@ def _run(number: int, case: dict[str, Any]) -> None:
             for signo in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
                 signal.signal(signo, signal.SIG_DFL)
             os.execvp(case["command"][0], case["command"])
+
+        os.environ[c_library.CHOICE] = case["loop"]
+        assert (c_library.load() is not None) == (case["loop"] == "c"), c_library.why_missing()
 
         def on_end(record: RunRecord) -> None:
             (folder / "told").write_text(json.dumps(_told(record)))

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import emulated_machine
+import installation
+import large_pages
 import machine_image
 import msgspec
 import pytest
@@ -24,14 +26,22 @@ from necropsy.model import Report
 
 SCRIPT = "/opt/supervised_cases.py"
 _CASES = "/opt/cases.json"
-_LIMIT_S = 1500.0
+_LIMIT_S = 900.0
+_LIMIT_OF_EACH_S = 40.0
+"""On a machine that is busy with other things, a case took 20 s."""
+LARGE_PAGES = os.environ.get("NECROPSY_AARCH64_PAGES") == "16k"
+"""``make test-aarch64 PAGES=16k``: pages of 16 KiB and addresses of 52 bits, instead of 4 KiB and 48 bits."""
 _HERE = Path(__file__).parent
-_TOOLS = ("qemu-system-aarch64", "aarch64-linux-gnu-g++")
+_TOOLS = ("qemu-system-aarch64", "aarch64-linux-gnu-g++", installation.COMPILER)
+PATH = {"PATH": f"{installation.FOLDER}/bin:/usr/local/bin:/usr/bin:/usr/sbin"}
+"""The environment variable with which `necropsy`, and `python3` with it, are what was installed there."""
+LOOPS = ("c", "python")
+"""The two loops of the tracer."""
 
 
 @functools.cache
 def machine() -> Machine:
-    """The one machine of all tests, with necropsy's sources and what they need; off when the tests are over."""
+    """The one machine of all tests, with necropsy installed in it; off when the tests are over."""
     if machine_image.PLACE not in os.environ:
         pytest.skip("`make test-aarch64` boots an emulated machine, which takes minutes")
     missing = [one for one in _TOOLS if shutil.which(one) is None]
@@ -39,20 +49,23 @@ def machine() -> Machine:
         pytest.skip(f"not installed: {', '.join(missing)}")
     stack = contextlib.ExitStack()
     atexit.register(stack.close)
-    booted = stack.enter_context(emulated_machine.booted(machine_image.made()))
-    booted.put({emulated_machine.SOURCE: _HERE.parents[1] / "src", SCRIPT: _HERE / "supervised_cases.py"})
+    image = machine_image.made()
+    booted = stack.enter_context(emulated_machine.booted(large_pages.made(image) if LARGE_PAGES else image))
+    installation.install(booted, image)
+    booted.put({SCRIPT: _HERE / "supervised_cases.py"})
     return booted
 
 
 @dataclass(frozen=True)
 class Case:
-    """A command. ``stack``: its limit in bytes, 0 for the usual one. ``plain``: without supervision."""
+    """A command. ``stack``: its limit in bytes, 0 for the usual one. ``plain``: without supervision. ``loop``: of ``LOOPS``."""
 
     name: str
     command: Sequence[str]
     user: str | None = None
     stack: int = 0
     plain: bool = False
+    loop: str = "c"
     options: dict[str, Any] = field(default_factory=dict)
     """Of ``RunOptions``."""
 
@@ -81,7 +94,8 @@ def run(cases: Sequence[Case]) -> dict[str, Found]:
     """Run all of them there, two at a time; by name. Raises OSError where the machine fails."""
     there = machine()
     there.put({_CASES: json.dumps([asdict(one) for one in cases]).encode()})
-    ended = there.run("/usr/bin/python3", SCRIPT, _CASES, limit_s=_LIMIT_S)
+    limit_s = _LIMIT_S + _LIMIT_OF_EACH_S * len(cases)
+    ended = there.run(f"{installation.FOLDER}/bin/python3", SCRIPT, _CASES, environment=PATH, limit_s=limit_s)
     if ended.status != 0:
         raise OSError(f"the cases ended with {ended.status}: {ended.err[-2000:]}")
     found: dict[str, Found] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import supervision
-from supervision import Case, Found
+from supervision import LOOPS, PATH, Case, Found
 
 _PYTHON = ("python3", "-c")
 SELECTS = """
@@ -49,11 +49,11 @@ COMMANDS = {
 LOGS = ("off", "tap")
 
 
-@pytest.fixture(scope="module")
-def found() -> dict[str, Found]:
+@pytest.fixture(scope="module", params=LOOPS)
+def found(request: pytest.FixtureRequest) -> dict[str, Found]:
     cases = [Case(f"plain {name}", command, plain=True) for name, command in COMMANDS.items()]
     cases += [
-        Case(f"{log} {name}", command, options={"log": log}, user="user" if log == "tap" else None)
+        Case(f"{log} {name}", command, options={"log": log}, user="user" if log == "tap" else None, loop=request.param)
         for name, command in COMMANDS.items()
         for log in LOGS
     ]
@@ -80,7 +80,7 @@ print(program.wait())
 
 
 def test_a_running_process_is_read_and_goes_on() -> None:
-    ended = supervision.machine().run("/usr/bin/python3", "-c", ATTACHED, user="user", limit_s=300)
+    ended = supervision.machine().run("python3", "-c", ATTACHED, user="user", environment=PATH, limit_s=300)
     said = " ".join(ended.out.split())
     assert "the main thread sleeps at <string>:2 in wait" in said
     assert said.endswith("0 None -9")

@@ -37,7 +37,11 @@ void recursion_in_handler(void) { handle(deep_handler); }
 void large_local_in_handler(void) { handle(large_handler); }
 void null_read_in_handler(void) { handle(null_handler); }
 
+#ifdef __aarch64__
+void lost_stack(void) { __asm__ volatile("mov x0, 0x100000000\n mov sp, x0\n str x0, [sp, -16]!"); }
+#else
 void lost_stack(void) { __asm__ volatile("mov $0x123456000, %rsp\n push %rax"); }
+#endif
 
 static ucontext_t here, there;
 static char *above;

@@ -10,7 +10,7 @@ import pytest
 from environment_sketch import environment
 from headings import HEADINGS
 from necropsy.examine import examine
-from necropsy.model import Environment, Evidence
+from necropsy.model import Environment, Evidence, Interpreter
 from necropsy.rule import Finding, Rule, several
 from necropsy.rules import all_rules, audit_rules, environment_rules
 
@@ -115,3 +115,13 @@ def test_a_tunable_of_glibc_is_read_as_glibc_reads_it(value: str, is_enough: boo
     answers = examine(environment(rule.miss.replace("=16384", f"={value}")), RULES)
     assert not answers.failed
     assert (rule.name in {one.rule for one in answers.passed}) == is_enough
+
+
+@pytest.mark.parametrize(("system", "machine", "asked"), [("linux", "x86_64", True), ("linux", "aarch64", False)])
+def test_what_cannot_occur_there_is_neither_passed_nor_not_tried(system: str, machine: str, asked: bool) -> None:
+    interpreter = Interpreter(executable="/usr/bin/python3", version="3.11.2", system=system, machine=machine)
+    answers = examine(Environment(interpreter=interpreter), environment_rules())
+    names = {one.rule for one in answers.passed} | {one.rule for one in answers.not_tried}
+    assert ("env-cpu-features" in names) is asked
+    assert "env-stack-too-small" in names
+    assert "env-msvc-runtime-too-old" not in names

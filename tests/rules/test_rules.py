@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -11,8 +12,8 @@ import pytest
 from headings import HEADINGS
 from necropsy.diagnose import diagnose
 from necropsy.model import Crash
-from necropsy.rule import Rule
-from necropsy.rules import crash_rules
+from necropsy.rule import NEVER, X86_64, Occurs, Processor, Rule
+from necropsy.rules import all_rules, crash_rules
 from sketch import crash, parse
 
 RULES = crash_rules()
@@ -158,3 +159,33 @@ def test_says_what_came_of_its_advice(rule: Rule[Crash]) -> None:
 def test_only_what_takes_a_gpu_or_windows_is_judged_only() -> None:
     judged = {rule.name for rule in RULES if rule.tried is not None and rule.tried.result == "judged only"}
     assert {one for one in judged if not one.startswith(("cuda-", "cudnn-", "gpu-"))} <= {"fast-fail"}
+
+
+# ---------------------------------------------------------------- where it occurs
+
+
+@pytest.mark.parametrize("rule", all_rules(), ids=lambda rule: rule.name)
+def test_its_page_says_where_it_occurs(rule: Rule[Any]) -> None:
+    assert re.search(r"^Where it occurs\n-{3,}\n(Linux|Windows|macOS)\b.*x86-64", rule.whole_page, re.MULTILINE)
+
+
+def test_where_it_occurs_is_spelled() -> None:
+    assert str(Occurs()) == "Linux, Windows and macOS, on x86-64 and AArch64."
+    divided = Occurs(linux=X86_64, macos=X86_64, but="There it gives 0.")
+    assert str(divided) == "Linux and macOS, on x86-64; Windows, on x86-64 and AArch64. There it gives 0."
+
+
+@pytest.mark.parametrize(
+    ("system", "processor", "may"),
+    [
+        ("linux", "x86-64", True),
+        ("linux", "AArch64", False),
+        ("win32", "AArch64", True),
+        ("darwin", None, False),
+        ("win32", None, True),
+        (None, "AArch64", True),
+        (None, None, True),
+    ],
+)
+def test_what_is_not_known_may_be_any(system: str | None, processor: Processor | None, may: bool) -> None:
+    assert Occurs(linux=X86_64, macos=NEVER).on(system, processor) is may

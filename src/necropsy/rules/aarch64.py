@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 
 from necropsy.model import Crash, Evidence
-from necropsy.predicates import on_aarch64, place_of
-from necropsy.rule import NOTHING, Found
+from necropsy.predicates import on_aarch64, on_windows, place_of
+from necropsy.rule import NOTHING, Found, Rule
 
 _KEYS = {0x20: "A", 0x40: "B"}
 """Bits 48 to 63 of an address whose authentication failed, if the processor does not fault at once: by its key."""
@@ -44,6 +44,15 @@ _UNDEFINED = (
     "a variable-length array has no positive size",
 )
 """By the number of the check in ``brk #0x55NN``: the order of ``SanitizerHandler`` in clang's CodeGenFunction.h."""
+
+
+def can_occur(rule: Rule[Crash], crash: Crash) -> bool:
+    """False for what is another processor's alone: it is not applicable, which is not the same as not observed."""
+    if not on_aarch64(crash):
+        return True
+    platform = ((crash.environment.platform if crash.environment is not None else None) or "").lower()
+    system = "win32" if on_windows(crash) else "darwin" if platform.startswith(("mac", "darwin")) else "linux"
+    return rule.occurs.on(system, "AArch64")
 
 
 def trap_means(crash: Crash) -> str | None:

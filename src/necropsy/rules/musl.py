@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
+
 from necropsy.frame_filter import file_name, noise
 from necropsy.model import Crash, Evidence
-from necropsy.predicates import bare_name, died_by, frames_of, instruction_at_fault
+from necropsy.predicates import bare_name, died_by, frames_of, instruction_at_fault, on_aarch64
 from necropsy.rule import NOTHING, Found
 
 THREAD = 128 << 10
 """Bytes of stack that a thread gets which asks for nothing (since musl 1.1.21)."""
 _AND_ITS_OWN = 32 << 10
 """What musl puts above it, at most: the thread's own structure and its variables."""
+_WRITES_ZERO = re.compile(r"strb wzr, \[x\d+\]")
 _ONLY_THERE = frozenset({"libc_start_main_stage2", "__restore_sigs", "get_meta", "start_c11", "__libc_malloc_impl"})
 
 
@@ -24,17 +27,19 @@ def is_used(crash: Crash) -> bool:
 
 
 def trapped_in_malloc(crash: Crash) -> Found:
-    """Malloc's own check failed: it ends the program by ``hlt``, which only the kernel may execute (x86-64)."""
+    """Malloc's own check failed (``a_crash``): by ``hlt``, which only the kernel may execute; by a write to 0 on AArch64."""
     fault, instruction = crash.fault, crash.instruction
-    if fault is None or fault.signal != "SIGSEGV" or fault.code != "SI_KERNEL" or not is_used(crash):
+    if fault is None or fault.signal != "SIGSEGV" or instruction is None or not is_used(crash):
         return NOTHING
-    if instruction is None or instruction.mnemonic != "hlt":
+    halted = fault.code == "SI_KERNEL" and instruction.mnemonic == "hlt"
+    wrote = fault.address == 0 and on_aarch64(crash) and _WRITES_ZERO.fullmatch(instruction.text or "") is not None
+    if not halted and not wrote:
         return NOTHING
     frame = next(iter(frames_of(crash)), None)
     if frame is None or not (is_of_malloc(crash) or _is_nameless(frame.function, frame.module)):
         return NOTHING
     where = f"frame {frame.index}"
-    seen = f"`hlt` in {frame.function or file_name(frame.module or '')}"
+    seen = f"`{instruction.text}` in {frame.function or file_name(frame.module or '')}"
     return (
         *died_by(crash, "SIGSEGV"),
         *instruction_at_fault(crash),

@@ -6,12 +6,15 @@ import lzma
 import re
 import struct
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from aarch64_deaths import ALIKE
 from necropsy.capture import open_core
 from necropsy.capture.linux.core.core_target import CoreTarget
+from necropsy.capture.linux.unwind import cfi_step
+from necropsy.capture.process import cfi_unwinder, stack_period
 from necropsy.diagnose import diagnose
 from necropsy.formats import elf_core_reader
 from necropsy.model import Crash, Report
@@ -169,3 +172,28 @@ def test_pages_are_as_large_as_the_core_says(page: int) -> None:
     now = target.registers(7)
     assert (now.pc, now.sp, now.thread_pointer) == (0x10000, stack + 0x100, 0xABC0)
     assert now.processor.link_mask == (1 << 48) - 1
+
+
+@pytest.mark.parametrize("name", ["recursion", "deep-recursion"])
+def test_windows_of_signed_return_addresses_are_compared_and_say_what_each_frame_says(
+    folder: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted: list[int] = []
+
+    def times(*words: Any) -> int:
+        counted.append(stack_period.times(*words))
+        return counted[-1]
+
+    monkeypatch.setattr(cfi_unwinder, "times", times)
+    monkeypatch.setattr(
+        cfi_step, "WINDOW", 1 << 16
+    )  # a quarter of the stack of the shorter one, which has signed frames
+    quick = opened(folder, name)
+    assert sum(counted) > 1000
+    monkeypatch.setattr(stack_period.StackPeriod, "unit", lambda _self: None)
+    one_by_one = opened(folder, name)
+    assert quick.threads is not None
+    assert one_by_one.threads is not None
+    ours, theirs = quick.threads[0], one_by_one.threads[0]
+    assert (ours.frames_total, ours.folds) == (theirs.frames_total, theirs.folds)
+    assert ours.frames == theirs.frames

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from necropsy.capture.linux.supervise import lost_privileges
+
 USER = 65534
 PRIVATE = "set-user-ID rights (user root)"
 
@@ -136,3 +138,12 @@ def test_what_is_lost_without_us_is_not_told(folder: Path) -> None:
     path = program(folder, 0o4755)
     done = as_user(["setpriv", "--no-new-privs", *under([path, "-u"])], folder)
     assert (done.stdout, done.stderr) == (f"{USER}\n", "")
+
+
+def test_capabilities_are_read_where_python_does_not_offer_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with musl."""
+    monkeypatch.delattr(os, "getxattr")
+    assert lost_privileges._permitted(program(folder, 0o755)) == 0
+    assert lost_privileges._permitted(program(folder, 0o755, 1 << 13)) == 1 << 13
+    with pytest.raises(FileNotFoundError):
+        lost_privileges._permitted(str(folder / "none"))

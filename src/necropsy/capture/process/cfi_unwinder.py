@@ -7,7 +7,7 @@ the registers at that point.
 
 The stack is read in windows of a fixed size. After a run of frames of one kind, a loop of few operations follows them
 (``_by_stack_pointer``, ``_by_frame_pointer``); where they repeat, whole windows are compared with their expected
-content (``recursion_skip``).
+content (``stack_period``).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Generic, Literal, TypeVar
 from necropsy.capture.process.deep_stack import CodeLocation
 from necropsy.capture.process.memory import Memory
 from necropsy.capture.process.native_stack import Cursor, NativeStack, StackMemory
-from necropsy.capture.process.recursion_skip import PeriodUnit, SavedRegisters, StackPeriod, times
+from necropsy.capture.process.stack_period import Period, PeriodUnit, SavedRegisters, StackPeriod, times
 
 WINDOW = 256 << 10
 """Bytes of a stack that are read at once."""
@@ -155,7 +155,7 @@ class CfiUnwinder(ABC, Generic[Row]):
             self._hand_on(out, now, first, repetition)
             if ended is None and time.monotonic() > deadline:
                 ended = "late"
-            elif ended is None and self._mask is None and (unit := repetition.unit()) is not None:
+            elif ended is None and (unit := repetition.unit()) is not None:
                 self._beyond(out, now, unit, deadline)
                 repetition.clear()
         self.by_stack_pointer = not any(step.by_frame_pointer for step in now.last)
@@ -321,11 +321,14 @@ class CfiUnwinder(ABC, Generic[Row]):
         """Go on to the end of a repetition, where what counts the frames can do so too."""
         steps = [self.step(pc, exact=False) for pc in unit.pcs]
         count = sum(len(step.places) for step in steps)
-        start = now.sp - 8
+        start = now.sp
         # The frame that is left at an offset is the one that returned there before.
+        left = [
+            (offset - step.above, step) for offset, step in zip(unit.offsets, [steps[-1], *steps[:-1]], strict=True)
+        ]
         savers = [
-            (offset - step.returns_at + step.frame_pointer, step)
-            for offset, step in zip(unit.offsets, [steps[-1], *steps[:-1]], strict=True)
+            (returns_at - step.returns_at + step.frame_pointer, step)
+            for returns_at, step in left
             if step.frame_pointer is not None
         ]
         saved: list[SavedRegisters] = []
@@ -336,7 +339,8 @@ class CfiUnwinder(ABC, Generic[Row]):
             saved.append(SavedRegisters(at, last, last - before))
         if not out.may_repeat(count):
             return
-        found = times(self.memory, start, unit, saved, deadline)
+        returns = [(returns_at, pc) for (returns_at, _), pc in zip(left, unit.pcs, strict=True)]
+        found = times(self.memory, start, Period(unit.size, returns, saved, self._mask), deadline)
         beyond = found * unit.size
         bp = self._word(start + savers[-1][0] + beyond - unit.size) if found and savers else now.bp
         if not found or bp is None:

@@ -56,7 +56,7 @@ from necropsy.predicates import (
     real_fault,
     stack_exhausted,
 )
-from necropsy.rule import Finding, Rule, Tried
+from necropsy.rule import Finding, Occurs, Rule, Tried
 from necropsy.rules import cpp_runtimes
 from necropsy.rules.aarch64 import no_landing_pad, refused_signature
 from necropsy.rules.culprit import culprit_of, python_line
@@ -268,6 +268,9 @@ RULE = Rule(
     needs=("fault",),
     beats=("illegal-instruction", "null-dereference", "invalid-read", "invalid-write", "misaligned-access"),
     experiments=_experiments,
+    occurs=Occurs(
+        but="Signed pointers (pointer authentication) and landing pads (branch target identification) are AArch64's alone."
+    ),
     tried=Tried(
         advice="In the named function, check the function pointer before it is called.",
         result="crash gone",

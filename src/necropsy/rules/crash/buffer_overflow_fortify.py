@@ -35,7 +35,7 @@ from __future__ import annotations
 
 from necropsy.model import Crash, Fix
 from necropsy.predicates import calls, died_by, messages, says
-from necropsy.rule import Finding, Rule, Tried, any_of
+from necropsy.rule import NEVER, Finding, Occurs, Rule, Tried, any_of
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.wording import sentence, who
 
@@ -73,6 +73,7 @@ RULE = Rule(
     _match,
     title="A write past a buffer's end, caught by the C library",
     beats=("abort", "killed-by-signal"),
+    occurs=Occurs(windows=NEVER),
     tried=Tried(
         advice="In the named function, compare the length that is written with the size of the destination.",
         result="crash gone",

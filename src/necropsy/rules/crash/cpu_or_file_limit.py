@@ -36,7 +36,7 @@ from __future__ import annotations
 
 from necropsy.model import Crash, Evidence, Fix
 from necropsy.predicates import died_by, sent_by_another, signal_of
-from necropsy.rule import Finding, Found, Rule, Tried
+from necropsy.rule import NEVER, Finding, Found, Occurs, Rule, Tried
 from necropsy.rules import requested
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.limits import evidence, limit_of
@@ -115,6 +115,7 @@ RULE = Rule(
     _match,
     needs=(),
     beats=("killed-by-signal", "exit-status-only"),
+    occurs=Occurs(windows=NEVER),
     tried=Tried(
         advice="Check the limit by the printed command, and raise it.",
         result="crash gone",

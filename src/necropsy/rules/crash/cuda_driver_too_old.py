@@ -42,7 +42,7 @@ from __future__ import annotations
 
 from necropsy.model import Crash, Evidence, Fix, Message
 from necropsy.predicates import died_by, messages, quote
-from necropsy.rule import Finding, Found, Rule, Tried
+from necropsy.rule import NEVER, X86_64, Finding, Found, Occurs, Rule, Tried
 from necropsy.rules import compatibility, gpu
 from necropsy.rules.exit_causes import GIVEN_UP
 from necropsy.rules.experiment_proposals import of_gpu
@@ -172,6 +172,7 @@ RULE = Rule(
     needs=("messages",),
     beats=GIVEN_UP,
     experiments=of_gpu,
+    occurs=Occurs(windows=X86_64, macos=NEVER),
     tried=Tried(
         advice="Check the driver's version, and update it.",
         result="judged only",

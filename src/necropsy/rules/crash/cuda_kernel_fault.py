@@ -40,7 +40,7 @@ from __future__ import annotations
 
 from necropsy.model import Crash, Culprit, Evidence, Fix, Message
 from necropsy.predicates import died_by, messages, quote
-from necropsy.rule import Finding, Rule, Tried
+from necropsy.rule import NEVER, X86_64, Finding, Occurs, Rule, Tried
 from necropsy.rules import gpu
 from necropsy.rules.exit_causes import GIVEN_UP
 from necropsy.rules.experiment_proposals import of_gpu
@@ -224,6 +224,7 @@ RULE = Rule(
     needs=("messages",),
     beats=GIVEN_UP,
     experiments=of_gpu,
+    occurs=Occurs(windows=X86_64, macos=NEVER),
     tried=Tried(
         advice="Run once with the launches in order, so that the right line is named.",
         result="judged only",

@@ -44,7 +44,7 @@ import re
 from necropsy.lazy_re import regex
 from necropsy.model import Confidence, Crash, Fix, Message
 from necropsy.predicates import died_by, messages, quote
-from necropsy.rule import Finding, Rule, Tried
+from necropsy.rule import NEVER, X86_64, Finding, Occurs, Rule, Tried
 from necropsy.rules import compatibility, gpu, quoting
 from necropsy.rules.exit_causes import GIVEN_UP
 from necropsy.rules.experiment_proposals import of_gpu
@@ -219,6 +219,7 @@ RULE = Rule(
     needs=("messages",),
     beats=(*GIVEN_UP, "missing-library"),
     experiments=of_gpu,
+    occurs=Occurs(windows=X86_64, macos=NEVER),
     tried=Tried(
         advice="Install CUDA's package that holds the library.",
         result="judged only",

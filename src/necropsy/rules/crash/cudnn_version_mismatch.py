@@ -41,7 +41,7 @@ from __future__ import annotations
 
 from necropsy.model import Confidence, Crash, Evidence, Fix, Message
 from necropsy.predicates import died_by, messages, on_windows, quote
-from necropsy.rule import Finding, Found, Rule, Tried
+from necropsy.rule import NEVER, X86_64, Finding, Found, Occurs, Rule, Tried
 from necropsy.rules import compatibility, gpu, quoting
 from necropsy.rules.exit_causes import GIVEN_UP
 from necropsy.rules.experiment_proposals import of_gpu
@@ -155,6 +155,7 @@ RULE = Rule(
     needs=("messages",),
     beats=(*GIVEN_UP, "undefined-symbol"),
     experiments=of_gpu,
+    occurs=Occurs(windows=X86_64, macos=NEVER),
     tried=Tried(
         advice="Install the cuDNN that the framework was built for.",
         result="judged only",

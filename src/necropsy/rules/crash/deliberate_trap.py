@@ -40,7 +40,7 @@ from __future__ import annotations
 
 from necropsy.model import Crash, Fix
 from necropsy.predicates import calls, died_by, instruction_at_fault, on_windows, sent_by_another
-from necropsy.rule import Finding, Rule, Tried
+from necropsy.rule import Finding, Occurs, Rule, Tried
 from necropsy.rules.aarch64 import trap_means
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.exit_causes import causes_of
@@ -102,6 +102,9 @@ def _gave_up_on_an_exception(crash: Crash) -> bool:
 RULE = Rule(
     _match,
     beats=("illegal-instruction", "exit-status-only", "killed-by-signal"),
+    occurs=Occurs(
+        but="The signal is SIGILL on x86-64 (``ud2``), and SIGTRAP on AArch64 (``brk``), whose number says which check it was."
+    ),
     tried=Tried(
         advice="Look in the named function for a path without a return, an unreachable(), or a failed check.",
         result="crash gone",

@@ -45,7 +45,7 @@ from necropsy.data import table
 from necropsy.frame_filter import noise
 from necropsy.model import Crash, Evidence, FastFail, Fix
 from necropsy.predicates import bare_name, frames_of, messages, quote
-from necropsy.rule import Finding, Found, Rule, Tried
+from necropsy.rule import NEVER, Finding, Found, Occurs, Rule, Tried
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.exit_causes import causes_of
 from necropsy.rules.windows_loader import RECORD, ended_with, status_of
@@ -176,6 +176,7 @@ RULE = Rule(
     _match,
     title="Windows ended the process at once (fast fail)",
     beats=("exit-status-only", "abort", "python-exception"),
+    occurs=Occurs(linux=NEVER, macos=NEVER),
     tried=Tried(
         advice="By the subcode of 0xC0000409, where to look.",
         result="judged only",

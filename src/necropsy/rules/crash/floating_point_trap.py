@@ -36,7 +36,7 @@ from __future__ import annotations
 
 from necropsy.model import Crash, Fix
 from necropsy.predicates import died_by, instruction_at_fault, on_windows, real_fault
-from necropsy.rule import Finding, Rule, Tried
+from necropsy.rule import NEVER, Finding, Occurs, Rule, Tried
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.jit import generated_code
 from necropsy.rules.wording import sentence, who
@@ -80,6 +80,10 @@ RULE = Rule(
     title="A floating-point trap ended the program",
     needs=("fault",),
     beats=("exit-status-only", "killed-by-signal"),
+    occurs=Occurs(
+        windows=NEVER,
+        but="Most processors for AArch64 cannot trap floating-point exceptions: ``feenableexcept`` fails there.",
+    ),
     tried=Tried(
         advice="Look in the named function for a divisor of 0, an overflow or an invalid operand.",
         result="crash gone",

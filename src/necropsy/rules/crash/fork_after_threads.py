@@ -39,7 +39,7 @@ from necropsy.frame_filter import file_name
 from necropsy.lazy_re import regex
 from necropsy.model import Crash, Culprit, Evidence, Fix, Thread
 from necropsy.predicates import bare_name, died_by, frames_of, messages, name_of, quote, real_fault, signal_of
-from necropsy.rule import Finding, Found, Rule, Tried
+from necropsy.rule import NEVER, Finding, Found, Occurs, Rule, Tried
 from necropsy.rules.culprit import culprit_of, innermost, own_place, python_line, spell
 from necropsy.rules.log_rules import teller, told_of_the_end
 from necropsy.rules.python import exit_evidence
@@ -261,6 +261,7 @@ RULE = Rule(
     _match,
     needs=(),
     beats=("python-exception", "exit-status-only", "hang", "abort", "killed-by-signal"),
+    occurs=Occurs(windows=NEVER),
     tried=Tried(
         advice="Start new worker processes instead of forking, by the printed line.",
         result="crash gone",

@@ -37,7 +37,7 @@ from __future__ import annotations
 
 from necropsy.model import Confidence, Crash, Evidence, Fix, Message
 from necropsy.predicates import died_by, messages, quote
-from necropsy.rule import Finding, Found, Rule, Tried
+from necropsy.rule import NEVER, X86_64, Finding, Found, Occurs, Rule, Tried
 from necropsy.rules import compatibility, gpu
 from necropsy.rules.exit_causes import GIVEN_UP
 from necropsy.rules.experiment_proposals import of_gpu
@@ -145,6 +145,7 @@ RULE = Rule(
     needs=("messages",),
     beats=GIVEN_UP,
     experiments=of_gpu,
+    occurs=Occurs(windows=X86_64, macos=NEVER),
     tried=Tried(
         advice="Install a build that supports this card's generation.",
         result="judged only",

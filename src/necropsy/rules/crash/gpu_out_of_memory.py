@@ -40,7 +40,7 @@ from __future__ import annotations
 
 from necropsy.model import Confidence, Crash, Fix, Message, Possibility
 from necropsy.predicates import died_by, messages, quote
-from necropsy.rule import Finding, Found, Rule, Tried
+from necropsy.rule import NEVER, X86_64, Finding, Found, Occurs, Rule, Tried
 from necropsy.rules import gpu
 from necropsy.rules.exit_causes import GIVEN_UP
 from necropsy.rules.experiment_proposals import of_gpu
@@ -239,6 +239,7 @@ RULE = Rule(
     needs=("messages",),
     beats=(*GIVEN_UP, "allocation-failed"),
     experiments=of_gpu,
+    occurs=Occurs(windows=X86_64, macos=NEVER),
     tried=Tried(
         advice="Use a smaller batch or mixed precision.",
         result="judged only",

@@ -40,7 +40,7 @@ from __future__ import annotations
 
 from necropsy.model import Crash, Evidence, Fix
 from necropsy.predicates import died_by, instruction_at_fault, messages, on_windows, quote, real_fault
-from necropsy.rule import Finding, Found, Rule, Tried
+from necropsy.rule import Finding, Found, Occurs, Rule, Tried
 from necropsy.rules import musl
 from necropsy.rules.aarch64 import no_landing_pad, refused_signature
 from necropsy.rules.culprit import culprit_of, python_line
@@ -173,6 +173,9 @@ RULE = Rule(
     _match,
     beats=("exit-status-only", "abort", "killed-by-signal"),
     experiments=of_instruction,
+    occurs=Occurs(
+        but="AVX, FMA and XOP are x86-64's. On AArch64 it is SVE, or an atomic instruction of a newer processor (LSE)."
+    ),
     tried=Tried(
         advice="Install a build for this processor, or run on one that has the feature.",
         result="crash gone",

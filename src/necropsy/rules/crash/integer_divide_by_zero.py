@@ -39,7 +39,7 @@ import re
 
 from necropsy.model import Crash, Evidence, Fix
 from necropsy.predicates import died_by, instruction_at_fault, on_windows, real_fault
-from necropsy.rule import Finding, Found, Rule, Tried
+from necropsy.rule import X86_64, Finding, Found, Occurs, Rule, Tried
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.jit import generated_code
 from necropsy.rules.wording import sentence, who
@@ -127,6 +127,12 @@ def _zero_divisor(crash: Crash) -> Found:
 RULE = Rule(
     _match,
     beats=("exit-status-only", "killed-by-signal"),
+    occurs=Occurs(
+        linux=X86_64,
+        macos=X86_64,
+        but="On AArch64 such a division gives 0, and a remainder the dividend: the program goes on with a wrong number. "
+        "Only Windows' compilers check the divisor there themselves, and end the program with the same status.",
+    ),
     tried=Tried(
         advice="In the named function, check the divisor before ``/`` and ``%``.",
         result="crash gone",

@@ -38,7 +38,7 @@ from __future__ import annotations
 
 from necropsy.model import Crash, Fix
 from necropsy.predicates import died_by
-from necropsy.rule import Finding, Rule, Tried
+from necropsy.rule import Finding, Occurs, Rule, Tried
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.experiment_proposals import of_pointer
 from necropsy.rules.halves import HALVED, half_pointer
@@ -89,6 +89,7 @@ RULE = Rule(
     title="Write to an invalid address",
     needs=("fault",),
     experiments=of_pointer,
+    occurs=Occurs(but="Tags of memory (SEGV_MTESERR, SEGV_MTEAERR) are AArch64's alone."),
     tried=Tried(
         advice="In the named function, compare the index that is written with the size of what was allocated.",
         result="crash gone",

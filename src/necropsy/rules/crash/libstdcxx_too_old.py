@@ -39,7 +39,7 @@ import re
 
 from necropsy.model import Crash, Fix
 from necropsy.predicates import messages, quote
-from necropsy.rule import Finding, Rule, Tried
+from necropsy.rule import NEVER, Finding, Occurs, Rule, Tried
 from necropsy.rules import compatibility
 from necropsy.rules.experiment_proposals import of_library_path
 from necropsy.rules.loading import ended_by
@@ -107,6 +107,7 @@ RULE = Rule(
     needs=("messages",),
     beats=("python-exception", "exit-status-only"),
     experiments=of_library_path,
+    occurs=Occurs(windows=NEVER, macos=NEVER),
     tried=Tried(
         advice="Remove the folder of the old copy from LD_LIBRARY_PATH.",
         result="crash gone",

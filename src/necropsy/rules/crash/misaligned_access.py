@@ -48,7 +48,7 @@ from necropsy.predicates import (
     real_fault,
     stack_exhausted,
 )
-from necropsy.rule import Finding, Rule, Tried
+from necropsy.rule import Finding, Occurs, Rule, Tried
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.wording import sentence, who
 
@@ -128,6 +128,7 @@ RULE = Rule(
     title="An aligned instruction got an unaligned address",
     needs=("fault",),
     beats=("invalid-read", "invalid-write", "bus-error"),
+    occurs=Occurs(but="On x86-64 vector instructions demand it, on AArch64 atomic and ordered accesses (BUS_ADRALN)."),
     tried=Tried(
         advice="In the named function, use unaligned loads.",
         result="crash gone",

@@ -45,7 +45,7 @@ from necropsy.frame_filter import is_interpreter
 from necropsy.model import Crash, Evidence, Fix
 from necropsy.predicates import NEAR_NULL, died_by, faulted_at, frames_of
 from necropsy.rule import Finding, Rule, Tried
-from necropsy.rules import cpp_runtimes, ulimit
+from necropsy.rules import cpp_runtimes, musl, ulimit
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.experiment_proposals import of_pointer
 from necropsy.rules.given_numbers import given_number
@@ -56,7 +56,7 @@ from necropsy.rules.wording import sentence, who
 
 def _match(crash: Crash) -> Finding | None:
     access = bad_access(crash)
-    if access is None or cpp_runtimes.mixed(crash) is not None:
+    if access is None or cpp_runtimes.mixed(crash) is not None or musl.trapped_in_malloc(crash):
         return None
     if not is_null(crash, access) or access.address is None:
         return _by_argument(crash)

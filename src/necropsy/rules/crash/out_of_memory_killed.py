@@ -42,7 +42,7 @@ import re
 
 from necropsy.model import Crash, Evidence, Fix, Message
 from necropsy.predicates import died_by, messages, quote
-from necropsy.rule import Finding, Found, Rule, Tried
+from necropsy.rule import NEVER, Finding, Found, Occurs, Rule, Tried
 from necropsy.rules import limits
 from necropsy.rules.wording import size
 
@@ -183,6 +183,7 @@ RULE = Rule(
     _match,
     needs=(),
     beats=("killed-by-signal", "exit-status-only", "abort"),
+    occurs=Occurs(windows=NEVER),
     tried=Tried(
         advice="Use less memory (a smaller batch, fewer workers, data read in pieces), or raise the limit.",
         result="crash gone",

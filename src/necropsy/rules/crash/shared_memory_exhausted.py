@@ -38,7 +38,7 @@ import re
 
 from necropsy.model import Crash, Evidence, Fix
 from necropsy.predicates import died_by, instruction_at_fault, messages, quote, real_fault
-from necropsy.rule import Finding, Rule, Tried
+from necropsy.rule import NEVER, Finding, Occurs, Rule, Tried
 from necropsy.rules import limits
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.log_rules import teller, told_of_the_end
@@ -124,6 +124,7 @@ RULE = Rule(
     _match,
     needs=(),
     beats=("bus-error", "python-exception", "exit-status-only"),
+    occurs=Occurs(windows=NEVER, macos=NEVER),
     tried=Tried(
         advice="See how much there is by the printed command, and give the container more.",
         result="crash gone",

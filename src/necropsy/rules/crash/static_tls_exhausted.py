@@ -33,7 +33,7 @@ from __future__ import annotations
 
 from necropsy.model import Crash, Fix
 from necropsy.predicates import messages, quote
-from necropsy.rule import Finding, Rule, Tried
+from necropsy.rule import NEVER, Finding, Occurs, Rule, Tried
 from necropsy.rules import quoting
 from necropsy.rules.experiment_proposals import of_library_path
 from necropsy.rules.log_rules import teller, told_of_the_end
@@ -72,6 +72,7 @@ RULE = Rule(
     needs=("messages",),
     beats=("python-exception", "exit-status-only"),
     experiments=of_library_path,
+    occurs=Occurs(windows=NEVER, macos=NEVER),
     tried=Tried(
         advice="Load that library before all others: preload it by the printed line.",
         result="crash gone",

@@ -29,7 +29,7 @@ Sources
 from __future__ import annotations
 
 from necropsy.model import Environment, Severity
-from necropsy.rule import Finding, Rule
+from necropsy.rule import NEVER, Finding, Occurs, Rule
 from necropsy.rules import ulimit
 from necropsy.rules.wording import size
 
@@ -65,6 +65,7 @@ RULE = Rule(
     _match,
     severity="warning",
     needs=("limits",),
+    occurs=Occurs(windows=NEVER),
     checks="the limit on address space",
     hit="""
         distribution tensorflow 2.20.0 checked

@@ -29,7 +29,7 @@ Sources
 from __future__ import annotations
 
 from necropsy.model import Environment, Evidence
-from necropsy.rule import Finding, Rule
+from necropsy.rule import NEVER, Finding, Occurs, Rule
 from necropsy.rules import ulimit
 
 
@@ -54,6 +54,7 @@ RULE = Rule(
     _match,
     severity="note",
     needs=("limits", "machine"),
+    occurs=Occurs(windows=NEVER, macos=NEVER),
     checks="core dumps",
     hit="""
         limit RLIMIT_CORE 0

@@ -39,7 +39,7 @@ import shlex
 from collections.abc import Iterator
 
 from necropsy.model import Distribution, Environment, Evidence, Fix, Interpreter, Processor
-from necropsy.rule import Finding, Rule, several
+from necropsy.rule import X86_64, Finding, Occurs, Rule, several
 from necropsy.rules import compatibility, cuda, libraries, packages
 
 
@@ -165,6 +165,7 @@ def _is_official(environment: Environment, one: Distribution, since: str) -> boo
 RULE = Rule(
     _match,
     needs=("processor", "distributions"),
+    occurs=Occurs(linux=X86_64, windows=X86_64, macos=X86_64),
     checks="the processor's instructions",
     hit="""
         distribution tensorflow 2.20.0 checked cp311-cp311-manylinux_2_17_x86_64

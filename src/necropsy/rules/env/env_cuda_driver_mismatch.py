@@ -34,7 +34,7 @@ from __future__ import annotations
 import os
 
 from necropsy.model import CudaDriver, Environment, Evidence, Fix
-from necropsy.rule import Finding, Rule
+from necropsy.rule import NEVER, X86_64, Finding, Occurs, Rule
 from necropsy.rules import cuda, libraries
 
 _MISMATCH = {803: "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", 804: "CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE"}
@@ -80,6 +80,7 @@ RULE = Rule(
     _match,
     needs=("driver",),
     beats=("env-cuda-driver-too-old",),
+    occurs=Occurs(windows=X86_64, macos=NEVER),
     checks="the two parts of NVIDIA's driver",
     hit="""
         gpu "NVIDIA L4"

@@ -32,7 +32,7 @@ Sources
 from __future__ import annotations
 
 from necropsy.model import CudaBuild, CudaDriver, Environment, Evidence, Fix
-from necropsy.rule import Finding, Found, Rule
+from necropsy.rule import NEVER, X86_64, Finding, Found, Occurs, Rule
 from necropsy.rules import cuda, packages
 
 _ONLY_FOR_CUDA = "onnxruntime-gpu"
@@ -119,6 +119,7 @@ RULE = Rule(
     severity="warning",
     needs=("gpus", "cuda"),
     beats=("env-cuda-library-missing",),
+    occurs=Occurs(windows=X86_64, macos=NEVER),
     checks="NVIDIA's driver",
     hit="""
         distribution torch 2.9.0 checked

@@ -33,7 +33,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from necropsy.model import CudaBuild, CudaDriver, Environment, Evidence, Fix
-from necropsy.rule import Finding, Rule, several
+from necropsy.rule import NEVER, X86_64, Finding, Occurs, Rule, several
 from necropsy.rules import compatibility, cuda, packages
 
 
@@ -108,6 +108,7 @@ RULE = Rule(
     _match,
     needs=("driver", "cuda"),
     beats=("env-cuda-library-missing",),
+    occurs=Occurs(windows=X86_64, macos=NEVER),
     checks="the version of NVIDIA's driver",
     hit="""
         distribution torch 2.12.0 checked

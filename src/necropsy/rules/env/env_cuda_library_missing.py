@@ -36,7 +36,7 @@ import shlex
 from collections.abc import Iterator
 
 from necropsy.model import CudaBuild, CudaLibrary, Environment, Evidence, Fix
-from necropsy.rule import Finding, Rule, several
+from necropsy.rule import NEVER, X86_64, Finding, Occurs, Rule, several
 from necropsy.rules import compatibility, cuda, packages
 
 
@@ -117,6 +117,7 @@ RULE = Rule(
     _match,
     needs=("cuda",),
     beats=("env-file-missing",),
+    occurs=Occurs(windows=X86_64, macos=NEVER),
     checks="CUDA's libraries",
     hit="""
         distribution torch 2.9.0 checked

@@ -34,7 +34,7 @@ import re
 from collections.abc import Iterator
 
 from necropsy.model import CudaBuild, Environment, Evidence, Fix, Library
-from necropsy.rule import Finding, Rule, several
+from necropsy.rule import NEVER, X86_64, Finding, Occurs, Rule, several
 from necropsy.rules import cuda, libraries, packages
 
 _SAYS_MAJOR = re.compile(r"lib(?:cudart|cublas|cublasLt)\.so\.(\d+)")
@@ -163,6 +163,7 @@ RULE = Rule(
     severity="warning",
     needs=("cuda", "libraries"),
     beats=("env-duplicate-distribution", "env-library-duplicate", "env-library-shadowed"),
+    occurs=Occurs(windows=X86_64, macos=NEVER),
     checks="versions of CUDA's libraries",
     hit="""
         distribution torch 2.12.0 checked

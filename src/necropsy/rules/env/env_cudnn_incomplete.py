@@ -33,7 +33,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from necropsy.model import CudaBuild, Cudnn, CudnnPart, Environment, Evidence, Fix
-from necropsy.rule import Finding, Rule, several
+from necropsy.rule import NEVER, X86_64, Finding, Occurs, Rule, several
 from necropsy.rules import compatibility, cuda, libraries, packages
 
 
@@ -110,6 +110,7 @@ RULE = Rule(
     title="Parts of cuDNN are missing, or of another version",
     needs=("cuda",),
     beats=("env-file-missing", "env-library-missing", "env-library-shadowed", "env-cuda-library-missing"),
+    occurs=Occurs(windows=X86_64, macos=NEVER),
     checks="the parts of cuDNN",
     hit="""
         distribution torch 2.9.0 checked

@@ -33,7 +33,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from necropsy.model import CudaBuild, Cudnn, Environment, Evidence, Fix
-from necropsy.rule import Finding, Rule, several
+from necropsy.rule import NEVER, X86_64, Finding, Occurs, Rule, several
 from necropsy.rules import compatibility, cuda, libraries, packages
 
 
@@ -95,6 +95,7 @@ RULE = Rule(
     title="The cuDNN that a package would load does not fit",
     needs=("cuda",),
     beats=("env-library-shadowed", "env-package-conflict"),
+    occurs=Occurs(windows=X86_64, macos=NEVER),
     checks="the version of cuDNN",
     hit="""
         distribution tensorflow 2.20.0 checked

@@ -30,7 +30,7 @@ Sources
 from __future__ import annotations
 
 from necropsy.model import Environment, Fix
-from necropsy.rule import Finding, Rule, several
+from necropsy.rule import NEVER, Finding, Occurs, Rule, several
 from necropsy.rules import libraries, symbol_versions
 
 
@@ -47,6 +47,7 @@ def _fix(environment: Environment, unmet: libraries.Unmet) -> Fix:
 RULE = Rule(
     _match,
     needs=("libraries",),
+    occurs=Occurs(windows=NEVER, macos=NEVER),
     checks="the version of the C library",
     hit="""
         distribution a 1.0 checked

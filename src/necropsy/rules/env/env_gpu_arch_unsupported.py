@@ -35,7 +35,7 @@ import re
 from collections.abc import Iterator
 
 from necropsy.model import CudaBuild, Environment, Evidence, Fix, Gpu
-from necropsy.rule import Finding, Rule, several
+from necropsy.rule import NEVER, X86_64, Finding, Occurs, Rule, several
 from necropsy.rules import compatibility, cuda, packages
 
 
@@ -116,6 +116,7 @@ def _fixes(environment: Environment, build: CudaBuild, gpu: Gpu) -> tuple[Fix, .
 RULE = Rule(
     _match,
     needs=("driver", "gpus", "cuda"),
+    occurs=Occurs(windows=X86_64, macos=NEVER),
     checks="the GPUs that packages have code for",
     hit="""
         distribution torch 2.6.0 checked

@@ -34,7 +34,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from necropsy.model import CudaBuild, Environment, Evidence, Fix
-from necropsy.rule import Finding, Rule, several
+from necropsy.rule import NEVER, X86_64, Finding, Occurs, Rule, several
 from necropsy.rules import compatibility, cuda, packages
 
 
@@ -94,6 +94,7 @@ RULE = Rule(
     _match,
     severity="note",
     needs=("driver", "cuda"),
+    occurs=Occurs(windows=X86_64, macos=NEVER),
     checks="builds without CUDA",
     hit="""
         distribution tensorflow-cpu 2.20.0 checked

@@ -33,7 +33,7 @@ from __future__ import annotations
 import os
 
 from necropsy.model import Distribution, Environment, Fix
-from necropsy.rule import Finding, Rule, several
+from necropsy.rule import NEVER, Finding, Occurs, Rule, several
 from necropsy.rules import compatibility, libraries, packages, symbol_versions
 
 
@@ -72,6 +72,7 @@ RULE = Rule(
     _match,
     needs=("libraries",),
     beats=("env-library-shadowed",),
+    occurs=Occurs(windows=NEVER, macos=NEVER),
     checks="the version of the C++ runtime",
     hit="""
         distribution a 1.0 checked

@@ -30,7 +30,7 @@ Sources
 from __future__ import annotations
 
 from necropsy.model import Environment, Evidence, Fix, Severity
-from necropsy.rule import Finding, Rule
+from necropsy.rule import NEVER, Finding, Occurs, Rule
 from necropsy.rules import ulimit
 from necropsy.rules.wording import size
 
@@ -70,6 +70,7 @@ RULE = Rule(
     _match,
     severity="warning",
     needs=("groups",),
+    occurs=Occurs(windows=NEVER, macos=NEVER),
     checks="the control group's memory",
     hit="""
         machine memory 67108864000

@@ -37,7 +37,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from necropsy.model import Dll, DllNeed, Environment, Evidence, Fix, Severity
-from necropsy.rule import Finding, Rule, several
+from necropsy.rule import NEVER, Finding, Occurs, Rule, several
 from necropsy.rules import compatibility, packages
 
 _CPP = "msvcp140"
@@ -168,6 +168,7 @@ RULE = Rule(
     _match,
     title="Microsoft's C++ runtime is missing or too old",
     needs=("dlls",),
+    occurs=Occurs(linux=NEVER, macos=NEVER),
     checks="Microsoft's C++ runtime",
     hit="""
         python 3.11.9 AMD64 win32

@@ -29,7 +29,7 @@ Sources
 from __future__ import annotations
 
 from necropsy.model import Environment, Evidence
-from necropsy.rule import Finding, Rule
+from necropsy.rule import NEVER, Finding, Occurs, Rule
 from necropsy.rules.wording import size
 
 
@@ -50,6 +50,7 @@ RULE = Rule(
     _match,
     severity="note",
     needs=("machine",),
+    occurs=Occurs(windows=NEVER, macos=NEVER),
     checks="swap",
     hit="""
         machine swap 0

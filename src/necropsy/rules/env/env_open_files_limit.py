@@ -29,7 +29,7 @@ Sources
 from __future__ import annotations
 
 from necropsy.model import Environment
-from necropsy.rule import Finding, Rule
+from necropsy.rule import NEVER, Finding, Occurs, Rule
 from necropsy.rules import ulimit
 
 _FEW = 256
@@ -54,6 +54,7 @@ RULE = Rule(
     _match,
     severity="warning",
     needs=("limits",),
+    occurs=Occurs(windows=NEVER),
     checks="the limit on open files",
     hit="""
         limit RLIMIT_NOFILE 64

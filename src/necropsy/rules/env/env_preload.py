@@ -35,7 +35,7 @@ import shlex
 from collections.abc import Iterator
 
 from necropsy.model import Environment, Evidence, Fix, Preload
-from necropsy.rule import Finding, Rule, several
+from necropsy.rule import NEVER, Finding, Occurs, Rule, several
 
 _SANITIZER = re.compile(r"lib(?:clang_rt\.)?(?:asan|tsan|ubsan|lsan|msan|hwasan)\b")
 _ALLOCATOR = re.compile(r"lib(?:tcmalloc|jemalloc|mimalloc|hoard|tbbmalloc|snmalloc|rpmalloc)")
@@ -85,6 +85,7 @@ RULE = Rule(
     _match,
     severity="warning",
     needs=("preload",),
+    occurs=Occurs(windows=NEVER, macos=NEVER),
     checks="LD_PRELOAD",
     hit="""
         preload /usr/lib/gcc/libasan.so.8 /usr/lib/gcc/libasan.so.8

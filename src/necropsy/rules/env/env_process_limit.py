@@ -33,7 +33,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from necropsy.model import Environment, Evidence, Fix
-from necropsy.rule import Finding, Rule, several
+from necropsy.rule import NEVER, Finding, Occurs, Rule, several
 from necropsy.rules import ulimit
 
 _FEWEST = 64
@@ -90,6 +90,7 @@ RULE = Rule(
     _match,
     severity="warning",
     needs=("limits",),
+    occurs=Occurs(windows=NEVER),
     checks="limits on threads",
     hit="""
         user 1000

@@ -32,7 +32,7 @@ Sources
 from __future__ import annotations
 
 from necropsy.model import Environment, Evidence, Fix
-from necropsy.rule import Finding, Rule
+from necropsy.rule import NEVER, Finding, Occurs, Rule
 from necropsy.rules import ulimit
 
 _SCOPES = {
@@ -82,6 +82,7 @@ RULE = Rule(
     _match,
     severity="note",
     needs=("machine",),
+    occurs=Occurs(windows=NEVER, macos=NEVER),
     checks="tracing",
     hit="""
         user 1000

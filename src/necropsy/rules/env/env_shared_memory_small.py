@@ -31,7 +31,7 @@ Sources
 from __future__ import annotations
 
 from necropsy.model import Environment, Evidence, Fix, Severity
-from necropsy.rule import Finding, Rule
+from necropsy.rule import NEVER, Finding, Occurs, Rule
 from necropsy.rules import ulimit
 from necropsy.rules.wording import size
 
@@ -71,6 +71,7 @@ RULE = Rule(
     _match,
     severity="warning",
     needs=("mounts",),
+    occurs=Occurs(windows=NEVER, macos=NEVER),
     checks="shared memory",
     hit="""
         mount /dev/shm /dev/shm 8388608 8388608

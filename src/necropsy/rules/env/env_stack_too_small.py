@@ -30,7 +30,7 @@ Sources
 from __future__ import annotations
 
 from necropsy.model import Environment, Severity
-from necropsy.rule import Finding, Rule
+from necropsy.rule import NEVER, Finding, Occurs, Rule
 from necropsy.rules import ulimit
 from necropsy.rules.wording import size
 
@@ -68,6 +68,7 @@ RULE = Rule(
     _match,
     severity="warning",
     needs=("limits",),
+    occurs=Occurs(windows=NEVER),
     checks="the stack limit",
     hit="""
         limit RLIMIT_STACK 131072

@@ -32,7 +32,7 @@ from __future__ import annotations
 import re
 
 from necropsy.model import Environment, Evidence, Fix
-from necropsy.rule import Finding, Rule
+from necropsy.rule import NEVER, Finding, Occurs, Rule
 from necropsy.rules import libraries
 
 _RESERVE = 1664
@@ -85,6 +85,7 @@ RULE = Rule(
     _match,
     severity="warning",
     needs=("libraries", "variables"),
+    occurs=Occurs(windows=NEVER, macos=NEVER),
     checks="static thread-local storage",
     hit="""
         distribution a 1.0 checked

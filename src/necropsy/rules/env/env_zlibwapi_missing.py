@@ -33,7 +33,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from necropsy.model import Dll, Environment, Evidence, Fix
-from necropsy.rule import Finding, Rule, several
+from necropsy.rule import NEVER, X86_64, Finding, Occurs, Rule, several
 from necropsy.rules import packages
 
 _DRIVER = "nvcuda.dll"
@@ -89,6 +89,7 @@ RULE = Rule(
     _match,
     title="cuDNN 8 needs zlibwapi.dll, and it cannot be found",
     needs=("dlls",),
+    occurs=Occurs(linux=NEVER, windows=X86_64, macos=NEVER),
     checks="zlib for cuDNN 8",
     hit="""
         python 3.10.11 AMD64 win32

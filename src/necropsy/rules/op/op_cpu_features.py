@@ -33,7 +33,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from necropsy.model import Environment, Evidence, Fix
-from necropsy.rule import Finding, Rule, several
+from necropsy.rule import X86_64, Finding, Occurs, Rule, several
 from necropsy.rules import ops
 
 
@@ -66,6 +66,7 @@ def _findings(environment: Environment) -> Iterator[Finding]:
 RULE = Rule(
     _match,
     needs=("ops",),
+    occurs=Occurs(linux=X86_64, windows=X86_64, macos=X86_64),
     checks="instructions of custom ops",
     hit="""
         op /home/u/op.so

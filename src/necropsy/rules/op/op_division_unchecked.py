@@ -30,7 +30,7 @@ Sources
 from __future__ import annotations
 
 from necropsy.model import CodeDefect, Environment, Fix
-from necropsy.rule import Finding, Rule, several
+from necropsy.rule import Finding, Occurs, Rule, several
 from necropsy.rules.defects import defects, example, found, of_op, place
 
 
@@ -52,6 +52,9 @@ RULE = Rule(
     title="A custom op may divide by zero",
     severity="warning",
     needs=("code",),
+    occurs=Occurs(
+        but="On AArch64 a division by zero is no death (except on Windows): it gives 0, and the program goes on with it."
+    ),
     checks="divisions",
     hit="""
         defect op-division-unchecked divisor FooOp::Compute divisor=rows "witness=dimension 0 of input 0 (x) = 0"

@@ -35,7 +35,7 @@ import shlex
 from collections.abc import Iterator
 
 from necropsy.model import Environment, Evidence, Fix
-from necropsy.rule import Finding, Rule, several
+from necropsy.rule import NEVER, Finding, Occurs, Rule, several
 from necropsy.rules import compatibility
 
 
@@ -75,6 +75,7 @@ RULE = Rule(
     _match,
     severity="note",
     needs=("ops",),
+    occurs=Occurs(windows=NEVER, macos=NEVER),
     checks="stacks of custom ops",
     hit="""
         op /home/u/op.so

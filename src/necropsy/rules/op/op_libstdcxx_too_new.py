@@ -32,7 +32,7 @@ import os
 from collections.abc import Iterator
 
 from necropsy.model import Environment, Fix
-from necropsy.rule import Finding, Rule, several
+from necropsy.rule import NEVER, Finding, Occurs, Rule, several
 from necropsy.rules import compatibility, libraries
 
 
@@ -67,6 +67,7 @@ RULE = Rule(
     _match,
     needs=("ops", "libraries"),
     beats=("env-libstdcxx-too-old", "env-library-shadowed"),
+    occurs=Occurs(windows=NEVER, macos=NEVER),
     checks="the compiler of custom ops",
     hit="""
         op /home/u/op.so

@@ -34,7 +34,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from necropsy.model import Environment, Evidence, Fix
-from necropsy.rule import Finding, Rule, several
+from necropsy.rule import NEVER, Finding, Occurs, Rule, several
 
 _RELRO = "full RELRO"
 """Written in the file's headers; of the others only the calls are seen."""
@@ -65,6 +65,7 @@ RULE = Rule(
     _match,
     severity="note",
     needs=("ops",),
+    occurs=Occurs(windows=NEVER, macos=NEVER),
     checks="how custom ops were hardened",
     hit="""
         op /home/u/op.so

@@ -36,7 +36,7 @@ import shlex
 from collections.abc import Iterator
 
 from necropsy.model import Environment, Evidence, Fix, Library
-from necropsy.rule import Finding, Rule, several
+from necropsy.rule import NEVER, Finding, Occurs, Rule, several
 
 
 def _match(environment: Environment) -> Finding | None:
@@ -89,6 +89,7 @@ RULE = Rule(
     _match,
     severity="warning",
     needs=("ops", "libraries"),
+    occurs=Occurs(windows=NEVER, macos=NEVER),
     checks="search paths of custom ops",
     hit="""
         op /home/u/op.so

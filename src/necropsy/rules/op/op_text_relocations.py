@@ -32,7 +32,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from necropsy.model import Environment, Evidence, Fix
-from necropsy.rule import Finding, Rule, several
+from necropsy.rule import NEVER, Finding, Occurs, Rule, several
 
 
 def _match(environment: Environment) -> Finding | None:
@@ -59,6 +59,7 @@ RULE = Rule(
     _match,
     severity="note",
     needs=("ops",),
+    occurs=Occurs(windows=NEVER, macos=NEVER),
     checks="relocations in the code of custom ops",
     hit="""
         op /home/u/op.so

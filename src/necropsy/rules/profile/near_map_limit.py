@@ -33,7 +33,7 @@ Sources
 from __future__ import annotations
 
 from necropsy.model import Fix, Limit, Process
-from necropsy.rule import Finding, Rule
+from necropsy.rule import NEVER, Finding, Occurs, Rule
 from necropsy.rules.headroom import near, rounded
 
 
@@ -52,6 +52,7 @@ RULE = Rule(
     _match,
     severity="warning",
     needs=("limits",),
+    occurs=Occurs(windows=NEVER, macos=NEVER),
     hit="""{"pid": 4211, "exit": {"kind": "exited", "code": 0}, "limits": [{"name": "vm.max_map_count", "limit": 65530, "used": 912,
         "peak": 61204, "where": "/proc/sys/vm/max_map_count"}]}""",
     miss="""{"pid": 4211, "exit": {"kind": "exited", "code": 0}, "limits": [{"name": "vm.max_map_count", "limit": 65530, "used": 912,

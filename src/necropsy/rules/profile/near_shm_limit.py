@@ -35,7 +35,7 @@ Sources
 from __future__ import annotations
 
 from necropsy.model import Fix, Limit, Process
-from necropsy.rule import Finding, Rule
+from necropsy.rule import NEVER, Finding, Occurs, Rule
 from necropsy.rules.headroom import near, rounded
 from necropsy.rules.wording import size
 
@@ -58,6 +58,7 @@ RULE = Rule(
     _match,
     severity="warning",
     needs=("limits",),
+    occurs=Occurs(windows=NEVER, macos=NEVER),
     hit="""{"pid": 4211, "exit": {"kind": "exited", "code": 0}, "limits": [{"name": "/dev/shm", "limit": 67108864, "used": 0,
         "peak": 62914560, "where": "/dev/shm"}]}""",
     miss="""{"pid": 4211, "exit": {"kind": "exited", "code": 0}, "limits": [{"name": "/dev/shm", "limit": 67108864, "used": 0,

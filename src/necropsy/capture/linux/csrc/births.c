@@ -48,7 +48,7 @@ void note_base(struct loop *all, ref thread)
 {
     struct thread *one = &all->table.threads[thread];
     if (all->always && !one->base)
-        one->base = peek(one->tid, AT_FS_BASE);
+        one->base = thread_pointer(one->tid);
 }
 
 int take_early(struct loop *all, int tid)

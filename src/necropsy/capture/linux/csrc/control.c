@@ -94,8 +94,11 @@ EXPORT void necropsy_release(int pid, int first, int signo)
         thread->held = 0;
         one->running += !thread->exiting;
         if (thread->status == (EVENT_STOP << 8 | SIGTRAP) && !thread->rested) {
-            if (!has_moved_on(thread->tid, thread->status)) {
-                restart_call(thread->tid);
+            uint64_t counter;
+            if (CALLER_RESTARTS && was_interrupted(thread->tid, &counter)) {
+                serve_later(all, at);
+            } else if (!has_moved_on(thread->tid, thread->status)) {
+                make_call_again(thread->tid);
                 cont(thread->tid, 0);
             }
         } else if (thread->status >> 8 == EVENT_CLONE || thread->status >> 8 == EVENT_FORK

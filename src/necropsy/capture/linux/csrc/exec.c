@@ -5,8 +5,6 @@
 #include "proc.h"
 #include "ptrace.h"
 
-enum { USER_64 = 0x33, IN_CS = 17, IN_RSP = 19 }; /* of struct user_regs_struct */
-
 static struct file *place_of(const struct loop *all, const struct file *wanted)
 {
     struct file *found = NULL;
@@ -57,11 +55,11 @@ struct words {
  * 0 where they are not found so: in a program of 32 bits, without an environment, or too long. */
 static int words_on_stack(const struct loop *all, int pid, struct words *to)
 {
-    uint64_t registers[REGISTERS_SIZE / 8] = {0};
+    uint64_t registers[REGISTERS_SIZE / 8];
     const uint64_t *stack = (const uint64_t *)all->environment;
-    if (trace(PTRACE_GETREGS, pid, 0, (unsigned long)registers) < 0 || registers[IN_CS] != USER_64)
+    if (read_registers(pid, registers) < 0 || !is_of_64_bits(registers))
         return 0;
-    uint64_t low = registers[IN_RSP];
+    uint64_t low = registers[STACK_AT / 8];
     long got = read_stack(pid, low, all->environment, ENVIRONMENT), count = got / 8, at;
     uint64_t arguments = count > 2 ? stack[0] : 0;
     if (!arguments || arguments > (uint64_t)count - 3 || stack[arguments + 1])

@@ -6,7 +6,7 @@
 #include "ptrace.h"
 #include "signals.h"
 
-enum { NR_EXIT = 60, NR_EXIT_GROUP = 231, RLIMIT_STACK = 3 };
+enum { RLIMIT_STACK = 3 };
 enum { SMALL_STACK = 256 }; /* KiB; the kernel gives 132 to every program */
 
 /* The stack of the main thread, if it has grown so far that less than 12 % of its limit is left; in KiB. */
@@ -55,7 +55,7 @@ int on_exit_stop(struct loop *all, ref thread, struct event *out)
     struct thread *one = &all->table.threads[thread];
     struct process *owner = &all->table.processes[one->process];
     int ending = (int)message(one->tid), killed = ending & 0x7f;
-    int alone = !killed && others_live(all, thread) && peek(one->tid, AT_ORIG_RAX) == NR_EXIT;
+    int alone = !killed && others_live(all, thread) && is_in_call(one->tid, SYS_exit);
     if (!alone && (owner->executed || owner->pid == all->root))
         read_peaks(one->tid, owner);
     if (killed && !all->root_ended && !owner->told && (killed == SIGSYS || !owner->killed)) {
@@ -64,7 +64,7 @@ int on_exit_stop(struct loop *all, ref thread, struct event *out)
     }
     /* It ends all of them, after a fault that a handler took: is that handler still running? */
     int gives_up = one->chance && !killed && ending >> 8 && !all->root_ended && !owner->told
-                   && peek(one->tid, AT_ORIG_RAX) == NR_EXIT_GROUP;
+                   && is_in_call(one->tid, SYS_exit_group);
     int fails = (owner->pid == all->root || all->failures) && !killed && !alone && ending >> 8 && !owner->measured;
     if (gives_up || fails || (all->always && !killed && !alone && !owner->measured)) {
         owner->measured = 1;

@@ -1,14 +1,11 @@
-/* ptrace(2) and waitid(2): numbers of the kernel, and the requests that each stop takes. */
+/* ptrace(2) and waitid(2): numbers of the kernel, and the requests that each stop takes. Registers are in tracing_*.h. */
 #ifndef NECROPSY_PTRACE_H
 #define NECROPSY_PTRACE_H
 
 #include "kernel.h"
 
 enum {
-    PTRACE_PEEKUSER = 3,
-    PTRACE_POKEUSER = 6,
     PTRACE_CONT = 7,
-    PTRACE_GETREGS = 12,
     PTRACE_GETEVENTMSG = 0x4201,
     PTRACE_GETSIGINFO = 0x4202,
     PTRACE_INTERRUPT = 0x4207,
@@ -17,7 +14,6 @@ enum {
 enum { EVENT_FORK = 1, EVENT_VFORK = 2, EVENT_CLONE = 3, EVENT_EXEC = 4, EVENT_EXIT = 6, EVENT_STOP = 128 };
 enum { P_ALL = 0, P_PID = 1, WNOHANG = 1, WSTOPPED = 2, WEXITED = 4, WNOWAIT = 0x01000000, WALL = 0x40000000 };
 enum { CLD_EXITED = 1, CLD_KILLED = 2, CLD_DUMPED = 3, CLD_TRAPPED = 4, CLD_STOPPED = 5 };
-enum { AT_RAX = 80, AT_ORIG_RAX = 120, AT_CS = 136, AT_FS_BASE = 168 }; /* offsets in struct user */
 
 static inline long trace(int request, int tid, unsigned long address, unsigned long data)
 {
@@ -29,12 +25,11 @@ static inline void cont(int tid, int signo)
     trace(PTRACE_CONT, tid, 0, (unsigned long)signo);
 }
 
-static inline uint64_t peek(int tid, unsigned long offset)
-{
-    uint64_t word = 0;
-    trace(PTRACE_PEEKUSER, tid, offset, (unsigned long)&word);
-    return word;
-}
+#ifdef __aarch64__
+#include "tracing_aarch64.h"
+#else
+#include "tracing_x86_64.h"
+#endif
 
 static inline unsigned long message(int tid)
 {

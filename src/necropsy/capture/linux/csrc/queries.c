@@ -41,7 +41,7 @@ EXPORT int necropsy_signals(int pid, struct signal *to, int most)
     return count;
 }
 
-/* Where the control block of a thread lies (fs_base); 0 where that was not read. */
+/* Where the control block of a thread lies (its thread pointer); 0 where that was not read. */
 EXPORT uint64_t necropsy_base(int tid)
 {
     const struct table *all = &the_loop.table;

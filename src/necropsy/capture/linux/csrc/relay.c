@@ -16,7 +16,7 @@ enum {
 static void wait_for(int descriptor, int16_t what)
 {
     struct waiting waiting = {descriptor, what, 0};
-    call3(SYS_poll, (long)&waiting, 1, -1);
+    wait_until_found(&waiting);
 }
 
 static int pass_on(const uint8_t *data, uint64_t size)
@@ -46,7 +46,7 @@ static int pass_all(int ours, struct ring *ring, uint64_t size)
             return 1;
         if (got <= 0)
             return got == -EINTR ? 1 : 0; /* EIO: no process has the other end of the pseudoterminal */
-        ring->total += (uint64_t)got;
+        tell_total(ring, ring->total + (uint64_t)got);
         if (!pass_on(data, (uint64_t)got))
             return -1;
     }

@@ -19,4 +19,16 @@ struct waiting { /* struct pollfd */
 
 enum { POLLIN = 1, POLLOUT = 4 };
 
+/* The bytes before this many are there, for whoever reads it. */
+static inline void tell_total(struct ring *ring, uint64_t total)
+{
+    __atomic_store_n(&ring->total, total, __ATOMIC_RELEASE);
+}
+
+/* ppoll(2) of one of them, for as long as it takes. */
+static inline long wait_until_found(struct waiting *waiting)
+{
+    return call5(SYS_ppoll, (long)waiting, 1, 0, 0, 0);
+}
+
 #endif

@@ -3,38 +3,38 @@
 #include "proc.h"
 #include "ptrace.h"
 
-enum { USER_64 = 0x33, ERESTARTNOHAND = 514 };
 enum { CHECKED_FAULTS = 64, CHECK_EVERY = 64 };
 enum { TRAP_PERF = 6, SI_CODE = 8, SI_PERF_DATA = 24 };
 #define OUR_BREAKPOINT 0x7973706f7263656eUL /* "necropsy": what hardware_breakpoint.py has the kernel repeat */
 #define ASK_AGAIN (100 * MILLISECOND)
-enum { KEPT_CHANCES = 16, HANDLER_REACH = 1 << 16, RIP = 128, RSP = 152 }; /* offsets in struct user_regs_struct */
+enum { KEPT_CHANCES = 16, HANDLER_REACH = 1 << 16 };
 
 /* Continue with a signal that is not fatal. Even an ignored one wakes a traced thread, and calls that are never
- * restarted then fail with EINTR: what becomes of those is decided elsewhere (interrupted_calls.py). */
+ * restarted then fail with EINTR: what becomes of those is decided elsewhere (interrupted_calls.py). Where the caller may
+ * have set a thread back, it is asked again, because a handler that is to run needs the thread as it was. */
 static int pass_on(struct loop *all, ref thread, int signo, struct event *out)
 {
     struct thread *one = &all->table.threads[thread];
-    uint64_t caught, ignored;
-    if (peek(one->tid, AT_RAX) == (uint64_t)-EINTR && (int64_t)peek(one->tid, AT_ORIG_RAX) >= 0
-        && dispositions(one->tid, &caught, &ignored) && !(caught & BIT(signo)) && (ignored | HARMLESS) & BIT(signo))
+    uint64_t caught, ignored, counter;
+    int interrupted = was_interrupted(one->tid, &counter);
+    int asked = CALLER_RESTARTS && (interrupted || counter == one->again);
+    one->again = asked ? counter : 0;
+    if (asked
+        || (interrupted && dispositions(one->tid, &caught, &ignored) && !(caught & BIT(signo))
+            && (ignored | HARMLESS) & BIT(signo)))
         return report(out, INTERRUPTED, one->tid, all->table.processes[one->process].pid, signo);
     cont(one->tid, signo);
     return 0;
 }
 
-/* Calls that were made by 64-bit code, and that may be made again:
- * the table of interrupted_calls.py. */
-void restart_call(int tid)
+int asks_for_call(struct loop *all, ref thread, struct event *out)
 {
-    static const int16_t calls[] = {0,  1,  19, 20, 42,  43,  44,  45,  46,  47,  65,
-                                    128, 208, 220, 232, 281, 288, 299, 307, 333, 426, 441};
-    if (peek(tid, AT_RAX) != (uint64_t)-EINTR || peek(tid, AT_CS) != USER_64)
-        return;
-    uint64_t number = peek(tid, AT_ORIG_RAX);
-    for (size_t at = 0; at < sizeof calls / sizeof *calls; at++)
-        if ((uint64_t)calls[at] == number)
-            trace(PTRACE_POKEUSER, tid, AT_RAX, (unsigned long)-ERESTARTNOHAND);
+    struct thread *one = &all->table.threads[thread];
+    uint64_t counter;
+    if (!CALLER_RESTARTS || !was_interrupted(one->tid, &counter))
+        return 0;
+    one->again = counter;
+    return report(out, INTERRUPTED, one->tid, all->table.processes[one->process].pid, 0);
 }
 
 static int sent_by(const uint8_t *info)
@@ -85,15 +85,15 @@ static int may_hold(const struct loop *all, ref first, const uint64_t *stack, lo
 {
     uint64_t least = UINT64_MAX, most = 0;
     for (ref at = first; at; at = all->table.chances[at].next) {
-        uint64_t pointer = word_at(all->table.chances[at].registers, RSP);
+        uint64_t pointer = word_at(all->table.chances[at].registers, STACK_AT);
         least = pointer < least ? pointer : least;
         most = pointer > most ? pointer : most;
     }
     for (long at = 0; at + 1 < words; at++)
         if (stack[at] - least <= most - least)
             for (ref one = first; one; one = all->table.chances[one].next)
-                if (word_at(all->table.chances[one].registers, RSP) == stack[at]
-                    && word_at(all->table.chances[one].registers, RIP) == stack[at + 1])
+                if (word_at(all->table.chances[one].registers, STACK_AT) == stack[at]
+                    && word_at(all->table.chances[one].registers, COUNTER_AT) == stack[at + 1])
                     return 1;
     return 0;
 }
@@ -109,7 +109,7 @@ static void forget_finished(struct loop *all, ref thread, uint64_t stack_pointer
         words = 0;
     while (*from) {
         struct chance *kept = &all->table.chances[*from];
-        uint64_t pointer = word_at(kept->registers, RSP), counter = word_at(kept->registers, RIP);
+        uint64_t pointer = word_at(kept->registers, STACK_AT), counter = word_at(kept->registers, COUNTER_AT);
         long at = 0;
         while (at + 1 < words && (stack[at] != pointer || stack[at + 1] != counter))
             at++;
@@ -126,11 +126,11 @@ static void forget_finished(struct loop *all, ref thread, uint64_t stack_pointer
 static void remember(struct loop *all, ref thread, const uint8_t *info, const uint8_t *registers)
 {
     struct thread *one = &all->table.threads[thread];
-    uint64_t pointer = word_at(registers, RSP);
+    uint64_t pointer = word_at(registers, STACK_AT);
     int count = 0;
     for (ref *from = &one->chance; *from; count++) {
         struct chance *kept = &all->table.chances[*from];
-        if (word_at(kept->registers, RSP) == pointer) {
+        if (word_at(kept->registers, STACK_AT) == pointer) {
             drop_chance(&all->table, from);
             count--;
         } else {
@@ -202,8 +202,8 @@ int on_signal(struct loop *all, ref thread, int signo, struct event *out)
             return report(out, REQUESTED, tid, owner->pid, signo);
         return pass_on(all, thread, signo, out);
     }
-    uint64_t registers[REGISTERS_SIZE / 8] = {0};
-    trace(PTRACE_GETREGS, tid, 0, (unsigned long)registers);
+    uint64_t registers[REGISTERS_SIZE / 8];
+    read_registers(tid, registers);
     if (!is_routine(all, thread, signo, info, registers)) {
         uint64_t caught = 0, ignored = 0;
         if (dispositions(tid, &caught, &ignored) && !((caught | ignored) & BIT(signo))) {

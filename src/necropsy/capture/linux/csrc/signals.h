@@ -16,7 +16,7 @@ enum { SIGTRAP = 5, SIGKILL = 9, SIGUSR1 = 10, SIGCHLD = 17, SIGCONT = 18, SIGUR
 int on_signal(struct loop *, ref thread, int signo, struct event *out);
 /* The SIGTRAP that the thread is stopped at comes from a breakpoint of hardware_breakpoint.py. */
 int is_breakpoint(int tid);
-/* A call that our own PTRACE_INTERRUPT has interrupted goes on. */
-void restart_call(int tid);
+/* Our own PTRACE_INTERRUPT has interrupted a call that the caller is to make again. 1 where that is returned in `out`. */
+int asks_for_call(struct loop *, ref thread, struct event *out);
 
 #endif

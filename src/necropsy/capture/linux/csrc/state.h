@@ -27,7 +27,7 @@ enum kind {
     EXITING, /* stopped at its end: tid, value = wait status */
     ENDED,   /* a process has ended that more is to be told of: tid, value = wait status */
     DRAIN,   /* the journal is full */
-    INTERRUPTED, /* stopped at a signal that it ignores, which has interrupted a call: tid, value = signal */
+    INTERRUPTED, /* stopped at a signal that it ignores, or by us (0), which has interrupted a call: tid, value = signal */
     REQUESTED, /* stopped at a signal that asks it to end, and that it did not send itself: tid, value = signal */
     NOTICED, /* stopped at a breakpoint that the caller set: tid */
     THREADED, /* where stacks are measured: a fork, stopped where it has created its first thread: tid */

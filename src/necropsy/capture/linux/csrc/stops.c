@@ -80,7 +80,10 @@ int on_stop(struct loop *all, int tid, int status, int consumed, struct event *o
             else
                 begin_later(all, tid);
         } else {
-            restart_call(tid); /* it was interrupted (exception_watch.py), and stopped late */
+            /* It was interrupted (exception_watch.py), and stopped late. */
+            if (asks_for_call(all, thread, out))
+                return 1;
+            make_call_again(tid);
             cont(tid, 0);
         }
         return 0;

@@ -5,7 +5,7 @@
 #include "kernel.h"
 
 enum { MOST_THREADS = 1 << 20, MOST_PROCESSES = 1 << 19, MOST_SIGNALS = 1 << 13, MOST_CHANCES = 1 << 14 };
-enum { BUCKETS = 1 << 16, SIGINFO_SIZE = 128, REGISTERS_SIZE = 216 };
+enum { BUCKETS = 1 << 16, SIGINFO_SIZE = 128 };
 
 /* Indices into the pools below; 0 is nobody. */
 typedef int32_t ref;
@@ -13,7 +13,8 @@ typedef int32_t ref;
 struct thread {
     int32_t tid, status; /* status: event << 8 | signal of the stop that it is held in */
     ref process, next, before, same_bucket, chance;
-    uint64_t base; /* fs_base in its first stop, where stacks are measured: its control block. 0 where it was not read */
+    uint64_t base; /* thread pointer in its first stop, where stacks are measured: its control block. 0 where it was not read */
+    uint64_t again; /* where the caller may have set it back to, to make a call again (CALLER_RESTARTS); 0: nowhere */
     uint8_t held, exiting, queued, rested;
 };
 

@@ -13,7 +13,7 @@ enum {
 };
 
 static const unsigned long RECEIVE = 0xC0502100, SEND = 0xC0182101, SET_FLAGS = 0x40082104;
-enum { CONTINUE = 1, SYNC_WAKE_UP = 1, WRITEV = 20 };
+enum { CONTINUE = 1, SYNC_WAKE_UP = 1 };
 
 struct notice { /* struct seccomp_notif */
     uint64_t id;
@@ -44,7 +44,7 @@ static long pieces_of(const struct notice *notice, struct piece *pieces)
 {
     uint64_t buffer = notice->arguments[1], count = notice->arguments[2];
     long many = 1;
-    if (notice->call == WRITEV) {
+    if (notice->call == SYS_writev) {
         many = count < VECTORS ? (long)count : VECTORS;
         struct piece here = {(uint64_t)pieces, 16 * (uint64_t)many}, there = {buffer, 16 * (uint64_t)many};
         if (many) {
@@ -101,7 +101,7 @@ static void keep(struct ring *ring, uint64_t size, const struct notice *notice)
     if (got < 0)
         ring->missed++;
     else
-        ring->total = begin + (uint64_t)got;
+        tell_total(ring, begin + (uint64_t)got);
     ring->last = notice->id;
 }
 
@@ -124,7 +124,7 @@ EXPORT void tap_serve(int listener, void *memory, uint64_t size, int receive_end
         if (receive_ends && call3(SYS_ioctl, listener, (long)RECEIVE, (long)notice) == 0)
             continue;
         struct waiting waiting = {listener, POLLIN, 0};
-        if (call3(SYS_poll, (long)&waiting, 1, -1) < 0)
+        if (wait_until_found(&waiting) < 0)
             continue;
         if (waiting.found & POLLIN) {
             if (!receive_ends)

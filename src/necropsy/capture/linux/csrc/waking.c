@@ -6,9 +6,8 @@
 #include "ptrace.h"
 #include "signals.h"
 
-enum { SYS_rt_sigaction = 13, SYS_rt_sigprocmask = 14, SYS_gettid = 186, SYS_timer_create = 222, SYS_timer_settime = 223 };
 enum { SIG_UNBLOCK = 1, SIG_SETMASK = 2, MONOTONIC = 1, TIMER_ABSTIME = 1, SIGEV_THREAD_ID = 4 };
-enum { SA_SIGINFO = 4, SA_RESTORER = 0x04000000, RIP_IN_CONTEXT = 168 }; /* offset in ucontext_t */
+enum { SA_SIGINFO = 4, SA_RESTORER = 0x04000000 };
 
 struct action { /* the kernel's struct sigaction */
     void (*handler)(int, void *, void *);
@@ -32,32 +31,12 @@ void return_from_signal(void) __attribute__((visibility("hidden")));
 __asm__(".text\n"
         ".globl wait_unless, wait_begin, wait_end, wait_skip, return_from_signal\n"
         ".hidden wait_unless, wait_begin, wait_end, wait_skip, return_from_signal\n"
-        ".type wait_unless, @function\n"
-        "wait_unless:\n"
-        "    mov %rdi, %r9\n"
-        "    mov %rdx, %r10\n"
-        "    mov %rsi, %rdx\n"
-        "    xor %edi, %edi\n"
-        "    xor %esi, %esi\n"
-        "    xor %r8d, %r8d\n"
-        "wait_begin:\n"
-        "    cmpl $0, (%r9)\n"
-        "    mov $247, %eax\n"
-        "    jne wait_skip\n"
-        "    syscall\n"
-        "wait_end:\n"
-        "    ret\n"
-        "wait_skip:\n"
-        "    mov $-4, %rax\n"
-        "    ret\n"
-        ".type return_from_signal, @function\n"
-        "return_from_signal:\n"
-        "    mov $15, %eax\n"
-        "    syscall\n");
+        ".type wait_unless, %function\n" WAIT_UNLESS
+        ".type return_from_signal, %function\n" RETURN_FROM_SIGNAL);
 
 static void on_wake(int signo, void *info, void *context)
 {
-    uint64_t *at = (uint64_t *)((char *)context + RIP_IN_CONTEXT);
+    uint64_t *at = (uint64_t *)((char *)context + COUNTER_IN_CONTEXT);
     (void)signo, (void)info;
     the_loop.woken = 1;
     if (*at >= (uint64_t)wait_begin && *at < (uint64_t)wait_end)

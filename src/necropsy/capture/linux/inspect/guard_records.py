@@ -21,9 +21,11 @@ from necropsy.capture.linux.unwind.symbolizer import Symbolizer
 from necropsy.capture.process.deep_stack import CodeLocation
 from necropsy.capture.process.memory import Memory
 from necropsy.capture.process.native_stack import Cursor, NativeStack, StackMemory
+from necropsy.formats.processors import AARCH64, X86_64
 from necropsy.model import Address, Crash, Fault, Frame, Gap, GuardedBlock, Misuse
 
-FILE = "_guard-x86_64.so"
+FILES = "_guard-"
+"""What the library's name begins with, on every processor."""
 SYMBOL = "necropsy_guard"
 VERSION = 1
 REACH = 4096
@@ -37,8 +39,11 @@ _COMPLAINT = struct.Struct("<5Q")
 _COUNTS = struct.Struct("<3QI")
 _AFTER = _COMPLAINT.size + _COUNTS.size
 _BLOCK = struct.Struct("<QQIIQQ")
-_PLACE = struct.Struct("<10Q")
-_REGISTERS = ("rip", "rsp", "rbx", "rbp", "r12", "r13", "r14", "r15")
+_REGISTERS = {
+    X86_64: ("rip", "rsp", "rbx", "rbp", "r12", "r13", "r14", "r15"),
+    AARCH64: ("pc", "sp", *(f"x{number}" for number in range(19, 29)), "fp", "lr"),
+}
+"""``struct registers`` of ``csrc/guard/place_*.h``."""
 _COMPLAINTS: dict[int, Misuse] = {1: "overwritten-after", 2: "overwritten-before", 3: "freed-twice", 4: "freed-inside"}
 
 
@@ -61,6 +66,8 @@ class _Place:
     """Where a thread was: its registers and a piece of its stack."""
 
     registers: Mapping[str, int]
+    pointer: int
+    """The stack pointer, where ``stack`` begins."""
     thread: int
     stack: bytes
 
@@ -83,14 +90,15 @@ class Records:
     """The records in one process. Raises ValueError where they are of another version, or damaged."""
 
     def __init__(self, memory: Memory, at: int) -> None:
-        self._memory = memory
+        self._memory, self._processor = memory, memory.processor
+        self._place = struct.Struct(f"<{len(_REGISTERS[self._processor])}QQQ")
         head = memory.exactly(at, _HEAD.size)
         if head is None:
             raise ValueError("its state could not be read")
         magic, version, _size, self._record_size, classes, self._first, self._second = _HEAD.unpack(head)
         if not magic.startswith(b"necropsy guard") or version != VERSION:
             raise ValueError(f"its records are of version {version}, not {VERSION}")
-        whole = _BLOCK.size + 2 * _PLACE.size + self._first + self._second
+        whole = _BLOCK.size + 2 * self._place.size + self._first + self._second
         rest = memory.exactly(at + _HEAD.size, classes * _CLASS.size + _AFTER) if classes < 64 else None
         if rest is None or self._record_size < whole:
             raise ValueError("its state is damaged")
@@ -109,8 +117,14 @@ class Records:
         address, size, alignment, state, _pattern, _kept = _BLOCK.unpack_from(data)
         if state not in {_LIVE, _FREED}:
             return None
-        second = _BLOCK.size + _PLACE.size + self._first
-        return _Record(address, size, alignment, state, _place(data, _BLOCK.size), _place(data, second))
+        second = _BLOCK.size + self._place.size + self._first
+        return _Record(address, size, alignment, state, self._place_in(data, _BLOCK.size), self._place_in(data, second))
+
+    def _place_in(self, data: bytes, at: int) -> _Place:
+        *values, thread, size = self._place.unpack_from(data, at)
+        stack = data[at + self._place.size : at + self._place.size + size]
+        registers = dict(zip(_REGISTERS[self._processor], values, strict=True))
+        return _Place(registers, registers[self._processor.pointer], thread, stack)
 
     def around(self, address: int) -> Iterator[_Record]:
         """The blocks in the slot that holds an address, and in those beside it."""
@@ -121,12 +135,6 @@ class Records:
                     found = self.at(one.records + index * self._record_size) if 0 <= index < one.count else None
                     if found is not None:
                         yield found
-
-
-def _place(data: bytes, at: int) -> _Place:
-    *values, thread, size = _PLACE.unpack_from(data, at)
-    stack = data[at + _PLACE.size : at + _PLACE.size + size]
-    return _Place(dict(zip(_REGISTERS, values, strict=True)), thread, stack)
 
 
 # ---------------------------------------------------------------- which block
@@ -215,7 +223,8 @@ class _SnapshotMemory(Memory):
     """The process's memory, with a kept piece of a stack in place of what the stack holds by now."""
 
     def __init__(self, inner: Memory, maps: MemoryMap, place: _Place) -> None:
-        self._inner, self._low, self._stack = inner, place.registers["rsp"], place.stack
+        self._inner, self._low, self._stack = inner, place.pointer, place.stack
+        self.processor, self.page = inner.processor, inner.page
         now = maps.at(self._low)
         self._now = range(now.low, now.high) if now is not None else range(0)
 
@@ -230,7 +239,7 @@ class _SnapshotStep(CfiStep):
     """Walks the kept piece of a stack."""
 
     def of(self, place: _Place) -> _SnapshotStep:
-        self._piece = StackMemory(place.stack, place.registers["rsp"])
+        self._piece = StackMemory(place.stack, place.pointer)
         return self
 
     def read(self, sp: int, end: int) -> StackMemory:
@@ -259,7 +268,7 @@ class _Frames:
         out = NativeStack()
         step = _SnapshotStep(self._maps, memory, self._files, self._at).of(place)
         step.walk(out, Cursor(place.registers, exact=True, listed=False), self._deadline)
-        frames = [frame for frame in out.kept() if frame.module != FILE][:_MOST_FRAMES]
+        frames = [frame for frame in out.kept() if not (frame.module or "").startswith(FILES)][:_MOST_FRAMES]
         found = (msgspec.structs.replace(one, index=index, stack_bytes=None) for index, one in enumerate(frames))
         return tuple(found) or None
 
@@ -269,10 +278,10 @@ class _Frames:
 
 def added(crash: Crash, memory: Memory, maps: MemoryMap, files: MappedFiles) -> tuple[Crash, Gap | None]:
     """The crash with the block that was misused; and why that is not known, where the guard was asked for."""
-    file = files.named(FILE)
+    file = files.named(FILES)
     if file is None:
         variables = (crash.environment.variables if crash.environment is not None else None) or {}
-        if FILE not in variables.get("LD_PRELOAD", ""):
+        if f"/{FILES}" not in variables.get("LD_PRELOAD", ""):
             return crash, None
         return crash, Gap(part="guard", why="the library was not loaded: the program is static, or set-uid")
     at = file.symbol(SYMBOL)

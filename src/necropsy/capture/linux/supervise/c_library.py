@@ -8,7 +8,9 @@ import os
 import platform
 from pathlib import Path
 
-_PATH = Path(__file__).parents[1] / "_supervisor-x86_64.so"
+_FOR = ("x86_64", "aarch64")
+"""The processors that it can be built for, as ``uname -m`` calls them."""
+_PATH = Path(__file__).parents[1] / f"_supervisor-{platform.machine()}.so"
 CHOICE = "NECROPSY_LOOP"
 """Environment variable: ``python`` leaves the library alone, for comparing the two."""
 
@@ -16,7 +18,7 @@ CHOICE = "NECROPSY_LOOP"
 @functools.cache
 def load() -> ctypes.CDLL | None:
     """The library; None where it is missing, made for another machine, or not wanted. Calls release the GIL."""
-    if os.environ.get(CHOICE) == "python" or platform.machine() != "x86_64":
+    if os.environ.get(CHOICE) == "python" or platform.machine() not in _FOR:
         return None
     try:
         return ctypes.CDLL(str(_PATH))
@@ -30,8 +32,8 @@ def why_missing() -> str | None:
         return None
     if os.environ.get(CHOICE) == "python":
         return f"{CHOICE}=python selects the Python loop"
-    if platform.machine() != "x86_64":
-        return f"the C loop is for x86-64, and this is {platform.machine()}"
+    if platform.machine() not in _FOR:
+        return f"the C loop is for x86-64 and AArch64, and this is {platform.machine()}"
     if not _PATH.exists():
         return "the C loop was not built when necropsy was installed: there was no C compiler"
     return "the C loop cannot be loaded here"

@@ -168,7 +168,7 @@ class CLoop:
         return chances
 
     def base(self, tid: int) -> int:
-        """Where the thread's control block is (``fs_base`` at its first stop); 0 if unknown. Only with ``always``."""
+        """Where the thread's control block is (its thread pointer at first); 0 if unknown. Only with ``always``."""
         return int(self._library.necropsy_base(tid))
 
     def signals(self, pid: int) -> Mapping[int, bytes]:

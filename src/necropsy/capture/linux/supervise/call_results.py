@@ -153,6 +153,17 @@ def takes_signal(tid: int) -> None:
         _remember(_handled, tid, (counter, HERE.word(data, HERE.pointer), switches_of(status_of(tid))))
 
 
+def is_set_back(tid: int) -> bool:
+    """Whether a stopped thread has not made its call again yet. Raises OSError where the thread is gone."""
+    if tid not in _again:
+        return False
+    data = ptrace.getregset(tid)
+    return len(data) == ptrace.REGISTERS_SIZE and _again[tid] == (
+        HERE.word(data, HERE.counter),
+        _signed(data, HERE.call_result),
+    )
+
+
 def switches_of(status: dict[str, str]) -> int:
     """How often a thread with this ``/proc/TID/status`` has given up the processor."""
     return int(status.get("voluntary_ctxt_switches", "0"))
@@ -165,8 +176,11 @@ def _first_argument(tid: int, data: bytes, number: int) -> int | None:
     if HERE.in_call(data) is not None or _read(tid, counter - size, size) != HERE.system_call:
         return None
     last = _handled.get(tid)
-    if last is not None and last[:2] == (counter, pointer) and switches_of(status_of(tid)) <= last[2] + 1:
-        return None  # it has done nothing but run a handler, and stop again
+    if last is not None and last[:2] == (counter, pointer):
+        switches = switches_of(status_of(tid))
+        if switches <= last[2] + 1:  # it has done nothing but run a handler, if there is one, and stop again
+            _remember(_handled, tid, (counter, pointer, switches))
+            return None
     ptrace.set_call(tid, number)
     try:
         words = Path(f"/proc/{tid}/syscall").read_text(encoding="ascii").split()

@@ -46,7 +46,9 @@ class Kind(IntEnum):
     DRAIN = 11
     """The journal was full, and has been read."""
     INTERRUPTED = 12
-    """Stopped at a signal (``value``) that it ignores, which has interrupted a system call."""
+    """Stopped at a signal (``value``) that it ignores, or by us (0), which has interrupted a system call.
+
+    On AArch64 at any signal that may have done so: what becomes of the call takes more than one look there."""
     REQUESTED = 13
     """Stopped at a signal (``value``) that asks it to end and that it did not send itself: see ``Loop.requests``."""
     NOTICED = 14

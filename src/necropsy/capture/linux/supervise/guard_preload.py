@@ -6,13 +6,14 @@ The variables are inherited, so all that the command starts is guarded as well.
 from __future__ import annotations
 
 import os
+import platform
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 
 from necropsy.errors import NecropsyError
 
-LIBRARY = Path(__file__).parents[1] / "_guard-x86_64.so"
+LIBRARY = Path(__file__).parents[1] / f"_guard-{platform.machine()}.so"
 OPTIONS = "NECROPSY_GUARD"
 """The variable with the guard's options, see ``csrc/guard/policy.c``."""
 _PRELOAD = b"LD_PRELOAD"
@@ -25,7 +26,7 @@ def check() -> None:
     error = None
     if not LIBRARY.exists():
         error = NecropsyError("--guard needs a library that was not built when necropsy was installed")
-        error.hint = "install necropsy's wheel for Linux x86-64, or install it where there is a C compiler"
+        error.hint = "install necropsy's wheel for Linux (x86-64 or AArch64), or install it where a C compiler is"
     elif any(sign in str(LIBRARY) for sign in " :"):
         error = NecropsyError(f"--guard cannot load a library whose path has a space or a colon: {LIBRARY}")
         error.hint = "install necropsy into a folder without these characters"

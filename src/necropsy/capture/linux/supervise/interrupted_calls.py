@@ -144,11 +144,19 @@ class InterruptedCalls:
     def resume(self, tid: int, signo: int) -> bool:
         """Before a thread takes a signal: where it ignores that, let an interrupted call go on; true if it does.
 
+        ``signo`` is 0 where PTRACE_INTERRUPT has stopped it.
+
         Call it before every continuation from a signal-delivery-stop. Raises OSError where the thread is gone.
         """
+        if not signo:
+            resume_after_interrupt(tid)
+            return False
         call = of_interrupted(tid)
         if call is None:
             self._stopped.pop(tid, None)
+            before = self._restarted.get(tid)
+            if before is not None and call_results.is_set_back(tid):  # it has done nothing but stop again
+                self._restarted[tid] = replace(before, switches=before.switches + 1)
             _unless_ignored(tid, signo)
             return False
         status = status_of(tid)
@@ -183,8 +191,11 @@ class InterruptedCalls:
 
 
 def was_interrupted(tid: int, signo: int) -> bool:
-    """Whether an ignored signal, about to be taken, interrupted a call. Raises OSError where the thread is gone."""
-    if of_interrupted(tid) is not None and is_ignored(status_of(tid), signo):
+    """Whether an ignored signal, about to be taken, interrupted a call, or one that is about to be made again.
+
+    Raises OSError where the thread is gone.
+    """
+    if call_results.is_set_back(tid) or (of_interrupted(tid) is not None and is_ignored(status_of(tid), signo)):
         return True
     _unless_ignored(tid, signo)
     return False

@@ -74,7 +74,7 @@ def _file_of(pid: int) -> tuple[str, os.stat_result, int]:
 
 def _permitted(path: str) -> int:
     try:
-        data = os.getxattr(path, "security.capability")
+        data = _attribute(path)
         words = _WORDS[struct.unpack_from("<I", data)[0] & _REVISION]
         sets = struct.unpack_from(f"<{2 * words}I", data, 4)
     except OSError as error:
@@ -84,6 +84,20 @@ def _permitted(path: str) -> int:
     except (KeyError, struct.error):
         return 0
     return int(sum(permitted << (32 * index) for index, permitted in enumerate(sets[::2])))
+
+
+def _attribute(path: str) -> bytes:
+    """The file's capabilities as the file system keeps them. Raises OSError."""
+    if hasattr(os, "getxattr"):
+        return os.getxattr(path, "security.capability")
+    # CPython that was built with musl does not have it, but its C library does.
+    import ctypes
+
+    room = ctypes.create_string_buffer(64)
+    size = ctypes.CDLL(None, use_errno=True).getxattr(os.fsencode(path), b"security.capability", room, len(room))
+    if size < 0:
+        raise OSError(ctypes.get_errno(), "no capabilities", path)
+    return room.raw[:size]
 
 
 def _grants(path: str, pid: int) -> bool:

@@ -13,13 +13,13 @@ static char *lay_out(const struct class *of, const struct record *record, size_t
 {
     char *slot = slot_of(of, record);
     if (guard.begin) {
-        *low = slot + PAGE;
+        *low = slot + page_size();
         *high = *low + pages_of(size);
         return *low;
     }
-    *high = slot + of->slot_size - PAGE;
+    *high = slot + of->slot_size - page_size();
     char *block = (char *)(((uint64_t)*high - size) & ~(uint64_t)(alignment - 1));
-    *low = (char *)((uint64_t)block & ~(uint64_t)(PAGE - 1));
+    *low = (char *)page_of((uint64_t)block);
     return block;
 }
 
@@ -96,7 +96,7 @@ void free_guarded(void *address, struct class *of, struct record *record)
     if (!__atomic_compare_exchange_n(&record->state, &live, FREED, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
         complain(FREED_TWICE, record, address, 0);
     /* Not by lay_out: `begin` may have been set since. */
-    char *block = address, *low = (char *)((uint64_t)block & ~(uint64_t)(PAGE - 1));
+    char *block = address, *low = (char *)page_of((uint64_t)block);
     char *high = (char *)pages_of((uint64_t)block + record->size);
     check(record, block + record->size, high, OVERWRITTEN_AFTER);
     check(record, low, block, OVERWRITTEN_BEFORE);

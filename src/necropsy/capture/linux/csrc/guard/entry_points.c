@@ -163,12 +163,12 @@ EXPORT int posix_memalign(void **at, size_t alignment, size_t size)
 
 EXPORT void *valloc(size_t size)
 {
-    return memalign(PAGE, size);
+    return memalign(page_size(), size);
 }
 
 EXPORT void *pvalloc(size_t size)
 {
-    return memalign(PAGE, size > pages_of(size) ? size : pages_of(size)); /* beyond the largest, it says why not */
+    return memalign(page_size(), size > pages_of(size) ? size : pages_of(size)); /* beyond the largest, it says why not */
 }
 
 EXPORT size_t malloc_usable_size(void *block)

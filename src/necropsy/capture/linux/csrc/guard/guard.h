@@ -12,9 +12,13 @@
 #define NECROPSY_GUARD_H
 
 #include "../kernel.h"
+#ifdef __aarch64__
+#include "place_aarch64.h"
+#else
+#include "place_x86_64.h"
+#endif
 
 enum {
-    PAGE = 4096,
     VERSION = 1,
     CLASSES = 5,
     ALLOCATION_STACK = 3072,
@@ -33,7 +37,7 @@ enum complaint_kind { NO_COMPLAINT = 0, OVERWRITTEN_AFTER = 1, OVERWRITTEN_BEFOR
 /* Where a thread was: the registers that calls keep, and the innermost bytes of its stack. The frames are found from
  * these by the reader, with the unwind tables of the libraries: no table is read while the program runs. */
 struct place {
-    uint64_t rip, rsp, rbx, rbp, r12, r13, r14, r15;
+    struct registers registers;
     uint64_t thread;
     uint64_t size; /* of the piece of the stack, which follows the structure */
 };
@@ -114,7 +118,6 @@ void note_place(struct place *place, uint8_t *stack, size_t size);
 __attribute__((noreturn)) void complain(enum complaint_kind kind, const struct record *record, const void *address,
                                         size_t bytes);
 
-enum { SYS_mprotect = 10, SYS_rt_sigprocmask = 14, SYS_sched_yield = 24, SYS_gettid = 186 };
 enum { NO_ACCESS = 0, READ_WRITE = 3, PRIVATE_ANONYMOUS_NORESERVE = 0x4022, FIXED = 0x10 };
 
 static inline int failed(long result)
@@ -122,9 +125,30 @@ static inline int failed(long result)
     return result < 0 && result > -4096;
 }
 
+/* 0 as long as it is not known. */
+SHARED uint64_t known_page;
+
+/* Bytes of a page: the kernel refuses an address between two of them, even to change nothing there. */
+static inline uint64_t page_size(void)
+{
+    uint64_t size = LEAST_PAGE == MOST_PAGE ? LEAST_PAGE : __atomic_load_n(&known_page, __ATOMIC_RELAXED);
+    if (size)
+        return size;
+    for (size = LEAST_PAGE; size < MOST_PAGE && failed(call3(SYS_mprotect, (long)size, 0, NO_ACCESS));)
+        size *= 2;
+    __atomic_store_n(&known_page, size, __ATOMIC_RELAXED);
+    return size;
+}
+
+/* Where the page of an address begins. */
+static inline uint64_t page_of(uint64_t address)
+{
+    return address & ~(page_size() - 1);
+}
+
 static inline size_t pages_of(size_t size)
 {
-    return (size + PAGE - 1) & ~(size_t)(PAGE - 1);
+    return page_of(size + page_size() - 1);
 }
 
 #endif

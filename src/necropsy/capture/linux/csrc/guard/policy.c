@@ -61,7 +61,7 @@ int is_wanted(size_t size, size_t alignment, const void *caller)
     if (!guard.armed)
         return 0;
     if (alignment > LEAST_ALIGNMENT)
-        return alignment <= PAGE;
+        return alignment <= page_size();
     uint64_t live = __atomic_load_n(&guard.plain, __ATOMIC_RELAXED);
     if (live >= guard.most_plain)
         return 0;

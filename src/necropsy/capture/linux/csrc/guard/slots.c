@@ -7,6 +7,8 @@ static const struct {
     uint64_t slot_size, slots, keeps;
 } SIZES[CLASSES] = {
     {16UL << 10, 16384, 0}, {128UL << 10, 4096, 1}, {2UL << 20, 2048, 1}, {64UL << 20, 1024, 1}, {4UL << 30, 64, 1}};
+/* The smallest has four of them at least. */
+enum { LEAST_PAGES = 4 };
 
 enum { MAPPINGS = 65530, MAPPINGS_OF_A_BLOCK = 4 };
 
@@ -52,13 +54,14 @@ void prepare_slots(void)
     guard.most_plain = guard.most_live / 2;
     for (int at = 0; at < CLASSES; at++) {
         struct class *one = &guard.classes[at];
-        uint64_t size = SIZES[at].slot_size * SIZES[at].slots;
+        uint64_t least = LEAST_PAGES * page_size(), slot_size = SIZES[at].slot_size < least ? least : SIZES[at].slot_size;
+        uint64_t size = slot_size * SIZES[at].slots;
         long low = call6(SYS_mmap, 0, (long)size, NO_ACCESS, PRIVATE_ANONYMOUS_NORESERVE, -1, 0);
         struct record *records = reserve(SIZES[at].slots * sizeof *records);
         uint32_t *queue = reserve(SIZES[at].slots * sizeof *queue);
         if (failed(low) || !records || !queue)
             continue; /* a limit on address space: blocks of this size are not guarded */
-        one->slot_size = SIZES[at].slot_size;
+        one->slot_size = slot_size;
         one->slots = SIZES[at].slots;
         one->records = records;
         one->queue = queue;
@@ -71,7 +74,7 @@ static struct class *class_for(size_t size)
 {
     for (int at = 0; at < CLASSES; at++) {
         struct class *one = &guard.classes[at];
-        uint64_t most = at ? one->slot_size - 2 * PAGE : one->slot_size / 2;
+        uint64_t most = at ? one->slot_size - 2 * page_size() : one->slot_size / 2;
         if (one->low && size <= most)
             return one;
     }

@@ -12,27 +12,16 @@ static int is_readable(uint64_t address)
 /* The stack's end is not known: it may be a thread's, a coroutine's or one for signals. So each page is asked for. */
 static size_t readable_part(uint64_t low, size_t size)
 {
-    uint64_t page = (low | (PAGE - 1)) + 1;
+    uint64_t page = page_of(low) + page_size();
     while (page < low + size && is_readable(page))
-        page += PAGE;
+        page += page_size();
     return page < low + size ? page - low : size;
 }
 
 __attribute__((noinline)) void note_place(struct place *place, uint8_t *stack, size_t size)
 {
-    __asm__ volatile("leaq 0f(%%rip), %%rax\n"
-                     "0: movq %%rax, 0(%0)\n"
-                     "movq %%rsp, 8(%0)\n"
-                     "movq %%rbx, 16(%0)\n"
-                     "movq %%rbp, 24(%0)\n"
-                     "movq %%r12, 32(%0)\n"
-                     "movq %%r13, 40(%0)\n"
-                     "movq %%r14, 48(%0)\n"
-                     "movq %%r15, 56(%0)\n"
-                     :
-                     : "r"(place)
-                     : "rax", "memory");
+    NOTE_REGISTERS(&place->registers);
     place->thread = (uint64_t)call1(SYS_gettid, 0);
-    place->size = readable_part(place->rsp, size);
-    copy_bytes(stack, (const void *)place->rsp, place->size);
+    place->size = readable_part(place->registers.stack, size);
+    copy_bytes(stack, (const void *)place->registers.stack, place->size);
 }

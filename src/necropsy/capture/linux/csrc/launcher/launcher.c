@@ -16,16 +16,9 @@
 #define PYTHON_SCRIPT "necropsy-python" /* in hatch_build.py too */
 #define VARIABLE "NECROPSY_LAUNCHER"    /* in launcher.py too */
 
-enum {
-    SYS_rt_sigaction = 13,
-    SYS_rt_sigprocmask = 14,
-    SYS_execve = 59,
-    SYS_readlink = 89,
-    SYS_exit_group = 231
-};
 enum { SIGINT = 2, SIGPIPE = 13, SIGXFSZ = 25 };
 enum { ENOENT = 2, E2BIG = 7, ENOMEM = 12, EACCES = 13 };
-enum { AT_EXECFN = 31, RLIMIT_STACK = 3, FAILED = 125, LINKS = 40, PATH = 4096 };
+enum { AT_EXECFN = 31, AT_CWD = -100, RLIMIT_STACK = 3, FAILED = 125, LINKS = 40, PATH = 4096 };
 
 /* Python's start and a report took 74 KiB at most (CPython 3.10 to 3.13). */
 #define NEEDED (84UL << 10)
@@ -122,7 +115,7 @@ static int raise_stack(uint64_t used, struct limit *before)
 static void follow_links(void)
 {
     for (int count = 0; count < LINKS; count++) {
-        long size = call3(SYS_readlink, (long)path, (long)link, sizeof link - 1);
+        long size = call4(SYS_readlinkat, AT_CWD, (long)path, (long)link, sizeof link - 1);
         if (size <= 0) return;
         link[size] = 0;
         size_t keep = length(path);
@@ -136,7 +129,7 @@ static void follow_links(void)
 /* Into `path`: the script that lies beside this program, wherever the program was called from. */
 static void find_script(const char *called_as)
 {
-    long size = call3(SYS_readlink, (long)"/proc/self/exe", (long)path, PATH - 1);
+    long size = call4(SYS_readlinkat, AT_CWD, (long)"/proc/self/exe", (long)path, PATH - 1);
     if (size > 0) {
         path[size] = 0;
     } else if (called_as && length(called_as) < PATH) {
@@ -198,6 +191,15 @@ __attribute__((noreturn, used)) static void launch(long *stack)
                               : ": the system does not allow it");
 }
 
+#ifdef __aarch64__
+__asm__(".globl _start\n"
+        "_start:\n"
+        "    mov x29, #0\n"
+        "    mov x30, #0\n"
+        "    mov x0, sp\n"
+        "    bl launch\n"
+        "    brk #0\n");
+#else
 __asm__(".globl _start\n"
         "_start:\n"
         "    xor %ebp, %ebp\n"
@@ -205,3 +207,4 @@ __asm__(".globl _start\n"
         "    and $-16, %rsp\n"
         "    call launch\n"
         "    hlt\n");
+#endif
