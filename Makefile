@@ -75,9 +75,9 @@ test: $(STAMP) system-packages musl-packages windows-packages browser-packages l
 all-tests:
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations=40 --durations-min=5
 
-# By hand, on Debian: what `run` and `attach` do on AArch64, from a wheel that is built here and installed there. The kernel, the root file system and the wheels of the
-# emulated machine are downloaded once (350 MB with what is made of them), and kept in NECROPSY_AARCH64. PAGES=16k: with Debian 13's
-# kernel for pages of 16 KiB (another 90 MB).
+# By hand, on Debian: what `run` and `attach` do on AArch64, from a wheel that is built here and installed there. The kernel,
+# the root file system and the wheels of the emulated machine are downloaded once (350 MB with what is made of them), and kept
+# in NECROPSY_AARCH64. PAGES=16k: with Debian 13's kernel for pages of 16 KiB (another 90 MB).
 test-aarch64: $(STAMP)
 	@.ci/system-packages qemu-system-arm:qemu-system-aarch64 g++-aarch64-linux-gnu:aarch64-linux-gnu-g++ e2fsprogs:mke2fs
 	NECROPSY_AARCH64=$${NECROPSY_AARCH64:-$$HOME/.cache/necropsy-aarch64} NECROPSY_AARCH64_PAGES=$(PAGES) $(BIN)/python -m pytest -v tests/aarch64

@@ -25,7 +25,7 @@ import harness
 from necropsy.capture.linux.inspect import crash_builder, process_memory
 from necropsy.capture.linux.supervise import crash_capture
 from necropsy.capture.linux.supervise.crash_context import CrashContext
-from necropsy.capture.process import cfi_unwinder, stack_period
+from necropsy.capture.process import cfi_unwinder, recursion_skip
 from necropsy.model import Crash
 
 _CLONE = 3
@@ -81,7 +81,7 @@ def _clock(s_per_mib: float | None, counted: list[int]) -> contextlib.AbstractCo
 def _frame_by_frame(death: CrashContext) -> Crash:
     """What is found where nothing is taken together."""
     one_by_one = mock.patch.object(cfi_unwinder.CfiUnwinder, "_fast", return_value=None)
-    no_windows = mock.patch.object(stack_period.StackPeriod, "unit", return_value=None)
+    no_windows = mock.patch.object(recursion_skip.StackPeriod, "unit", return_value=None)
     with one_by_one, no_windows:
         return crash_builder.capture(death)
 

@@ -14,7 +14,7 @@ from aarch64_deaths import ALIKE
 from necropsy.capture import open_core
 from necropsy.capture.linux.core.core_target import CoreTarget
 from necropsy.capture.linux.unwind import cfi_step
-from necropsy.capture.process import cfi_unwinder, stack_period
+from necropsy.capture.process import cfi_unwinder, recursion_skip
 from necropsy.diagnose import diagnose
 from necropsy.formats import elf_core_reader
 from necropsy.model import Crash, Report
@@ -181,7 +181,7 @@ def test_windows_of_signed_return_addresses_are_compared_and_say_what_each_frame
     counted: list[int] = []
 
     def times(*words: Any) -> int:
-        counted.append(stack_period.times(*words))
+        counted.append(recursion_skip.times(*words))
         return counted[-1]
 
     monkeypatch.setattr(cfi_unwinder, "times", times)
@@ -190,7 +190,7 @@ def test_windows_of_signed_return_addresses_are_compared_and_say_what_each_frame
     )  # a quarter of the stack of the shorter one, which has signed frames
     quick = opened(folder, name)
     assert sum(counted) > 1000
-    monkeypatch.setattr(stack_period.StackPeriod, "unit", lambda _self: None)
+    monkeypatch.setattr(recursion_skip.StackPeriod, "unit", lambda _self: None)
     one_by_one = opened(folder, name)
     assert quick.threads is not None
     assert one_by_one.threads is not None

@@ -7,7 +7,7 @@ the registers at that point.
 
 The stack is read in windows of a fixed size. After a run of frames of one kind, a loop of few operations follows them
 (``_by_stack_pointer``, ``_by_frame_pointer``); where they repeat, whole windows are compared with their expected
-content (``stack_period``).
+content (``recursion_skip``).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Generic, Literal, TypeVar
 from necropsy.capture.process.deep_stack import CodeLocation
 from necropsy.capture.process.memory import Memory
 from necropsy.capture.process.native_stack import Cursor, NativeStack, StackMemory
-from necropsy.capture.process.stack_period import Period, PeriodUnit, SavedRegisters, StackPeriod, times
+from necropsy.capture.process.recursion_skip import Period, PeriodUnit, SavedRegisters, StackPeriod, times
 
 WINDOW = 256 << 10
 """Bytes of a stack that are read at once."""
