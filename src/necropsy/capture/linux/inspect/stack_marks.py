@@ -26,6 +26,8 @@ _FARTHEST = 64 << 20
 """Bytes of a stack without a limit that are looked at below what was mapped of it."""
 _LAID_OUT = 32 << 10
 """Bytes at the top of a stack: thread-local data, and what glibc leaves of an ended thread (``PTHREAD_STACK_MIN``)."""
+_MOST_KNOWN = 4096
+"""Stacks that are remembered: glibc gives them to other threads."""
 _LONGEST_COMM = 64
 """Bytes: TASK_COMM_LEN is 16, and names of workers of the kernel can be a little longer."""
 
@@ -192,6 +194,8 @@ class StackReader:
         self.limit = stack_bounds.soft_limit(pid)
         """At the first look: the C library reads it when the program starts."""
         self._has_omp_size: bool | None = None
+        self._known: dict[int, tuple[tuple[tuple[int, bytes], ...], StackMark]] = {}
+        """By control block: the words of it that say whose stack that is, and the mark of a thread that had it."""
 
     def maps(self, *, fresh: bool = False) -> memory_map.MemoryMap:
         """The mappings, as they were at some time before unless ``fresh``. Raises OSError."""
@@ -215,11 +219,33 @@ class StackReader:
                 stack = stack_bounds.of_control_block(self.maps(fresh=True), memory, base)
             if stack is None or stack.low is None or stack.high is None:
                 return None
-            starter = self._starter(memory, base)
+            starter, word = self._starter(memory, base)
             mark = self._mark(tid, stack, is_main=False, set_by=self._set_by(stack, starter))
             if mark is not None and "python" in starter:
                 mark.base = base
+            if mark is not None:
+                self._remember(memory, base, mark, word)
             return mark
+
+    def _remember(self, memory: Memory, base: int, mark: StackMark, starter: tuple[int, bytes]) -> None:
+        first, last = memory.processor.control_block
+        block = mark.low - (mark.guard or 0)
+        bounds = struct.pack("<QQ", block, mark.high - block)
+        at = memory.some(base + first, last - first + 24).find(bounds)
+        if at >= 0 and len(self._known) < _MOST_KNOWN:
+            self._known[base] = (((base + first + at, bounds), starter), mark)
+
+    def reused(self, tid: int, base: int) -> StackMark | None:
+        """As ``other``, if a thread that was found before had the same stack, and its control block says the same."""
+        words, before = self._known.get(base, ((), None))
+        if before is None:
+            return None
+        with ProcessMemory(self.pid) as memory:
+            if any(memory.some(at, len(word)) != word for at, word in words):
+                return None
+        return StackMark(
+            tid, False, None, before.low, before.high, before.size, before.guard, set_by=before.set_by, base=before.base
+        )
 
     def around(self, tid: int, pointer: int) -> StackMark | None:
         """The stack of a thread of which only the stack pointer is known. Raises OSError."""
@@ -256,15 +282,18 @@ class StackReader:
             return "glibc"
         return "threading.stack_size" if "python" in starter else "attribute"
 
-    def _starter(self, memory: Memory, base: int) -> str:
-        """The name of the file whose function the thread began with, as its control block says; else empty."""
+    def _starter(self, memory: Memory, base: int) -> tuple[str, tuple[int, bytes]]:
+        """The name of the file whose function the thread began with, as its control block says; else empty.
+
+        And where the control block says that, and how.
+        """
         first, last = memory.processor.starter
         data = memory.some(base + first, last - first)
-        for (word,) in struct.iter_unpack("<Q", data[: len(data) & ~7]):
+        for number, (word,) in enumerate(struct.iter_unpack("<Q", data[: len(data) & ~7])):
             one = self.maps().at(word)
             if one is not None and one.executable and one.path is not None:
-                return one.path.rpartition("/")[2]
-        return ""
+                return one.path.rpartition("/")[2], (base + first + 8 * number, word.to_bytes(8, "little"))
+        return "", (base, b"")
 
     def _names_omp_size(self) -> bool:
         if self._has_omp_size is None:

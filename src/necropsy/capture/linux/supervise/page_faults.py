@@ -21,26 +21,27 @@ from pathlib import Path
 
 from necropsy.capture.linux.supervise import hardware_breakpoint, ptrace
 
-_SOFTWARE, _PAGE_FAULTS = 1, 2
-"""PERF_TYPE_SOFTWARE, PERF_COUNT_SW_PAGE_FAULTS."""
+_SOFTWARE, _PAGE_FAULTS, _NOTHING = 1, 2, 9
+"""PERF_TYPE_SOFTWARE, PERF_COUNT_SW_PAGE_FAULTS, PERF_COUNT_SW_DUMMY."""
 _SIZE = 128
 """``PERF_ATTR_SIZE_VER7``."""
 _TID_AND_ADDRESS = 1 << 1 | 1 << 3
 """PERF_SAMPLE_TID, PERF_SAMPLE_ADDR."""
-_FLAGS = 1 << 1 | 1 << 5 | 1 << 6 | 1 << 9 | 1 << 13
-"""``inherit``, ``exclude_kernel``, ``exclude_hv``, ``comm``, ``task``."""
+_FLAGS, _NAMES = 1 << 1 | 1 << 5 | 1 << 6, 1 << 9 | 1 << 13
+"""``inherit``, ``exclude_kernel``, ``exclude_hv``; ``comm`` and ``task``."""
 _CLOSE_ON_EXEC = 8
 _HEAD, _TAIL = 1024, 1032
 """``data_head`` and ``data_tail`` in ``struct perf_event_mmap_page``."""
 _HEADER = struct.Struct("<IHH")
-_LOST, _NAMED, _STARTED, _FAULT = 2, 3, 7, 9
-"""PERF_RECORD_LOST, _COMM, _FORK, _SAMPLE."""
-_FAULT_RECORD, _STARTED_RECORD = struct.Struct("<8xIIQ"), struct.Struct("<8x4I")
+_NAMED, _STARTED, _FAULT = 3, 7, 9
+"""PERF_RECORD_COMM, _FORK, _SAMPLE."""
+_FAULT_RECORD, _STARTED_RECORD = struct.Struct("<I4x4xIQ"), struct.Struct("<8x4I")
+"""A fault: the kind of record, the thread, the address. PERF_RECORD_LOST is as long."""
 _LONGEST = 64
 """Bytes: no record is longer."""
 _MOST_PROCESSORS = 32
 """A new thread gets an event for each."""
-_ROOM, _ROOM_OF_A_USER = 8 << 20, 256 << 10
+_ROOM, _ROOM_OF_A_USER, _ROOM_FOR_NAMES = 8 << 20, 256 << 10, 64 << 10
 """Bytes of all rings together, and of one where locked memory counts: half of what ``perf_event_mlock_kb`` allows."""
 _MOST_LOOSE = 4096
 """Addresses of one thread whose stack is not known yet."""
@@ -61,14 +62,6 @@ class _Range:
     lowest: int
 
 
-@dataclass
-class _Loose:
-    """Addresses that a thread touched before its stack was known."""
-
-    addresses: list[int]
-    round: int
-
-
 class PageFaults:
     """Those of a process that is about to begin, and of its descendants. All is for the thread that made it."""
 
@@ -84,42 +77,50 @@ class PageFaults:
         self._online, self._online_next = processors, 0.0
         self._handles: list[int] = []
         self._rings: list[mmap.mmap] = []
+        self._rings_of_names: list[mmap.mmap] = []
         self._ranges: dict[int, _Range] = {}
-        self._loose: dict[int, _Loose] = {}
+        self._loose: dict[int, list[int]] = {}
+        """What threads touched before their stacks were known."""
         self._names: dict[int, str | int] = {}
         self._moved: set[int] = set()
-        self._round = 0
         try:
-            for processor in processors:
-                self._handles.append(_opened(pid, processor))
-            self._rings += _mapped(self._handles)
+            for event, flags in ((_PAGE_FAULTS, _FLAGS), (_NOTHING, _FLAGS | _NAMES)):
+                for processor in processors:
+                    self._handles.append(_opened(pid, processor, event, flags))
+            self._rings += _mapped(self._handles[: len(processors)], _ROOM // len(processors))
+            self._rings_of_names += _mapped(self._handles[len(processors) :], _ROOM_FOR_NAMES)
         except OSError:
             self.close()
             raise
 
     def read(self) -> bool:
         """Take in what has happened since; False where some of it was lost."""
-        self._round += 1
         complete = self._all_are_watched()
         started: list[tuple[int, int]] = []
         named: dict[int, set[str]] = {}
-        for ring in self._rings:
-            data = _taken(ring)
-            # That something was lost is written down when there is room again.
-            complete = complete and len(data) <= len(ring) - mmap.PAGESIZE - _LONGEST
-            for kind, at in _records(data):
-                if kind == _FAULT:
-                    self._touched(*_FAULT_RECORD.unpack_from(data, at)[1:])
-                elif kind == _STARTED:
+        ranges = self._ranges
+        for ring in self._rings_of_names:
+            for kind, data, at in _records(_taken(ring)):
+                if kind == _STARTED:
                     pid, _, tid, by = _STARTED_RECORD.unpack_from(data, at)
                     started += [(tid, by)] if tid != pid else ()
                 elif kind == _NAMED:
                     tid, name = _named(data, at)
                     named.setdefault(tid, set()).add(name)
-                elif kind == _LOST:
-                    complete = False
         self._note_names(started, named)
-        self._loose = {tid: one for tid, one in self._loose.items() if one.round >= self._round - 1}
+        for ring in self._rings:
+            data = _taken(ring)
+            # That something was lost is written down when there is room again.
+            whole = len(data) - len(data) % _FAULT_RECORD.size
+            complete = complete and whole == len(data) <= len(ring) - mmap.PAGESIZE - _LONGEST
+            for kind, tid, address in _FAULT_RECORD.iter_unpack(data[:whole]):
+                known = ranges.get(tid)
+                if known is not None and not known.low <= address < known.lowest:
+                    continue
+                if kind == _FAULT:
+                    self._touched(tid, address)
+                else:
+                    complete = False
         return complete
 
     def _note_names(self, started: list[tuple[int, int]], named: dict[int, set[str]]) -> None:
@@ -136,25 +137,21 @@ class PageFaults:
     def _touched(self, tid: int, address: int) -> None:
         known = self._ranges.get(tid)
         if known is not None:
-            if known.low <= address < known.lowest:
-                known.lowest = address
-                self._moved.add(tid)
+            known.lowest = address
+            self._moved.add(tid)
             return
-        loose = self._loose.get(tid)
-        if loose is None:
-            self._loose[tid] = _Loose([address], self._round)
-        elif len(loose.addresses) < _MOST_LOOSE:
-            loose.addresses.append(address)
-            loose.round = self._round
+        loose = self._loose.setdefault(tid, [])
+        if len(loose) < _MOST_LOOSE:
+            loose.append(address)
 
     def watch(self, tid: int, low: int, high: int) -> bool:
         """The thread's stack is ``[low, high)``; False where not all that it has touched of it is known."""
-        loose = self._loose.pop(tid, None)
-        touched = min((one for one in loose.addresses if low <= one < high), default=high) if loose else high
+        loose = self._loose.pop(tid, [])
+        touched = min((one for one in loose if low <= one < high), default=high)
         self._ranges[tid] = _Range(low, high, touched)
         if touched < high:
             self._moved.add(tid)
-        return loose is None or len(loose.addresses) < _MOST_LOOSE
+        return len(loose) < _MOST_LOOSE
 
     def lowest(self, tid: int) -> int | None:
         """The lowest address that the thread was seen to touch of its stack; None where none was."""
@@ -177,11 +174,11 @@ class PageFaults:
 
     def close(self) -> None:
         """Watch no more."""
-        for ring in self._rings:
+        for ring in (*self._rings, *self._rings_of_names):
             ring.close()
         for handle in self._handles:
             os.close(handle)
-        self._rings, self._handles = [], []
+        self._rings, self._rings_of_names, self._handles = [], [], []
 
     def _all_are_watched(self) -> bool:
         """No processor was added meanwhile."""
@@ -196,10 +193,10 @@ class PageFaults:
         return False
 
 
-def _opened(pid: int, processor: int) -> int:
+def _opened(pid: int, processor: int, event: int, flags: int) -> int:
     attributes = bytearray(_SIZE)
-    struct.pack_into("<IIQQQ", attributes, 0, _SOFTWARE, _SIZE, _PAGE_FAULTS, 1, _TID_AND_ADDRESS)
-    struct.pack_into("<Q", attributes, 40, _FLAGS)
+    struct.pack_into("<IIQQQ", attributes, 0, _SOFTWARE, _SIZE, event, 1, _TID_AND_ADDRESS)
+    struct.pack_into("<Q", attributes, 40, flags)
     structure = (ctypes.c_char * _SIZE).from_buffer(attributes)
     handle = int(_LIBC.syscall(ptrace.HERE.calls["perf_event_open"], structure, pid, processor, -1, _CLOSE_ON_EXEC))
     if handle < 0:
@@ -208,9 +205,9 @@ def _opened(pid: int, processor: int) -> int:
     return handle
 
 
-def _mapped(handles: list[int]) -> list[mmap.mmap]:
+def _mapped(handles: list[int], most: int) -> list[mmap.mmap]:
     """A ring for each. Raises OSError, also where a user may lock no more memory."""
-    most = min(_ROOM // len(handles), 2 << 20)
+    most = min(most, 2 << 20)
     sizes = [1 << size.bit_length() - 1 for size in (most, min(most, _ROOM_OF_A_USER), 32 << 10)]
     for size in sizes:
         rings: list[mmap.mmap] = []
@@ -237,14 +234,14 @@ def _taken(ring: mmap.mmap) -> bytes:
     return data
 
 
-def _records(data: bytes) -> Iterator[tuple[int, int]]:
+def _records(data: bytes) -> Iterator[tuple[int, bytes, int]]:
     """The kind of each record, and where it begins."""
     at = 0
     while at + _HEADER.size <= len(data):
         kind, _, length = _HEADER.unpack_from(data, at)
         if length < _HEADER.size or at + length > len(data):
             return
-        yield kind, at
+        yield kind, data, at
         at += length
 
 

@@ -75,10 +75,13 @@ class ProcessStacks:
         if len(self.ended) < MOST_THREADS:
             self.ended.append(mark)
 
-    def found_later(self, tid: int, base: int) -> StackMark | None:
-        """The stack of a thread that has ended and was never looked at, as long as it lies there. Raises nothing."""
+    def found_later(self, tid: int, base: int, *, known_only: bool) -> StackMark | None:
+        """The stack of a thread that has ended and was never looked at, as long as it lies there. Raises nothing.
+
+        ``known_only``: if another thread had it before, which is cheap to see.
+        """
         with contextlib.suppress(OSError):
-            return self.reader.other(tid, base)
+            return self.reader.reused(tid, base) or (None if known_only else self.reader.other(tid, base))
         return None
 
     def keep(self, mark: StackMark) -> None:

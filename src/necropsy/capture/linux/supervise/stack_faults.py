@@ -7,9 +7,12 @@ import time
 
 from necropsy.capture.linux.inspect.resident_pages import PAGE
 from necropsy.capture.linux.inspect.stack_marks import StackMark
+from necropsy.capture.linux.inspect.time_budget import TimeBudget
 from necropsy.capture.linux.supervise.page_faults import PageFaults
 
 _MOST_OF_A_MAIN_STACK = 1 << 30
+_LENT_S, _SHARE = 0.5, 1 / 200
+"""What reading them may take, in CPU seconds at first and of the time that passes."""
 
 
 class StackFaults:
@@ -17,6 +20,7 @@ class StackFaults:
 
     def __init__(self, *, is_wanted: bool) -> None:
         self._faults: PageFaults | None = None
+        self._budget = TimeBudget(_LENT_S, _SHARE)
         self._marks: dict[int, StackMark] = {}
         self._partly: set[int] = set()
         """Threads of which some touches were not noted."""
@@ -42,11 +46,15 @@ class StackFaults:
         """Move the marks to what was touched since the last time."""
         if self._faults is None:
             return
+        begun = time.thread_time()
         complete = self._faults.read()
         now = time.monotonic()
         if not complete:
             self._lost_at = now
         self._move(now)
+        self._budget.spend(time.thread_time() - begun)
+        if self._budget.pause_s():
+            self.close()  # breakpoints cost less of a program that touches so much memory
 
     def _move(self, now: float) -> None:
         for tid in self._faults.moved() if self._faults is not None else ():

@@ -59,7 +59,7 @@ class StackProfile:
         self._of: dict[int, ProcessStacks] = {}
         """By ``id`` of the process's ``Traced``, which lives as long as the run."""
         self._next = time.monotonic() + interval_s
-        self._budget = TimeBudget(_LENT_S, _SHARE)
+        self._budget, self._budget_of_ended = TimeBudget(_LENT_S, _SHARE), TimeBudget(_LENT_S, _SHARE)
         self.gaps: list[Gap] = []
         self._refused: str | None = None
         """Why threads are not stopped at their ends."""
@@ -73,14 +73,23 @@ class StackProfile:
 
     def look(self, living: Sequence[Traced]) -> None:
         """See how deep all stacks were touched, if it is time to."""
-        now, begun = time.monotonic(), time.thread_time()
+        now = time.monotonic()
         if now < self._next:
             return
+        self._next = now + self.interval_s
         self._catch_up()
+        if not self._budget.pause_s():
+            begun = time.thread_time()
+            self._look_closer(living)
+            self._budget.spend(time.thread_time() - begun)
+        for process in living:
+            if (profiled := self._of.get(id(process))) is not None:
+                self._choose_how(profiled)
+
+    def _look_closer(self, living: Sequence[Traced]) -> None:
         for process in living:
             with contextlib.suppress(OSError, TooLargeError):  # it is gone, or is another program by now
                 self._look_at(process)
-                self._need_no_stops(self._of[id(process)])
         for process in living:
             if (profiled := self._of.get(id(process))) is not None and profiled.ended_alone is None:
                 profiled.read_names()
@@ -88,29 +97,33 @@ class StackProfile:
                     for mark in profiled.marks.values():
                         profiled.live.look(mark)
                     profiled.live.probe(tuple(profiled.marks.values()))
-        self._budget.spend(time.thread_time() - begun)
-        self._next = now + max(self.interval_s, self._budget.pause_s())
 
-    def _need_no_stops(self, profiled: ProcessStacks) -> None:
-        if self._faults.are_read:
-            profiled.wait_less()
-            if not profiled.ends.are_waited_for:
-                profiled.keep_what_is_deeper()
+    def _choose_how(self, profiled: ProcessStacks) -> None:
+        """Whether threads are stopped at their ends."""
+        if not self._faults.are_read:
+            with contextlib.suppress(OSError):
+                profiled.ends.wait(profiled.reader.pid)
+            return
+        profiled.wait_less()
+        if not profiled.ends.are_waited_for:
+            profiled.keep_what_is_deeper()
 
     def _catch_up(self) -> None:
         """Take in what was touched since the last time, and who has ended."""
         self._faults.read()
         ended, self.ended[:] = self.ended[:], []
+        begun = time.thread_time()
         for process, tid, base in ended:
             profiled = self._of.get(id(process))
             if profiled is not None and profiled.ended_alone is None and self._faults.are_read:
                 self._ended(process, profiled, tid, base)
             self._faults.forget(tid)
+        self._budget_of_ended.spend(time.thread_time() - begun)
 
     def _ended(self, process: Traced, profiled: ProcessStacks, tid: int, base: int) -> None:
         mark = profiled.marks.get(tid)
         if mark is None and base and len(profiled.ended) < MOST_THREADS:
-            mark = profiled.found_later(tid, base)
+            mark = profiled.found_later(tid, base, known_only=self._budget_of_ended.pause_s() > 0)
             if mark is not None:
                 self._faults.follow(mark)
                 if mark.lowest is None and process.executed:
@@ -292,6 +305,7 @@ class StackProfile:
     def over(self, process: Traced) -> None:
         """The process is gone, or about to be."""
         self._catch_up()
+        self._faults.forget(process.pid)
         profiled = self._of.get(id(process))
         if profiled is not None:
             profiled.close()
