@@ -80,6 +80,28 @@ def test_a_death_on_aarch64_is_told_as_on_x86_64(
     assert stack.high is not None
 
 
+@pytest.mark.parametrize(
+    ("name", "verdict", "frames", "says"),
+    [
+        ("null-read", "null-dereference certain", ["read_null", "reads_below", "main", "_start"], "at an offset of 16"),
+        ("pac", "invalid-read certain", ["authenticate", "main", "_start"], "the signature of the pointer was wrong"),
+        ("python", "null-dereference certain", [], "through a null pointer"),
+    ],
+)
+def test_a_small_core_that_necropsy_has_kept_on_aarch64(
+    folder: Path, name: str, verdict: str, frames: list[str], says: str
+) -> None:
+    """Written by ``run --core small`` in the emulated machine; Python's is of ``ctypes.string_at(8)``."""
+    crash = open_core.read(HERE / "small" / f"{name}.core.gz", images=(folder,))
+    found = judged(crash).verdict
+    assert found is not None
+    assert f"{found.rule} {found.confidence}" == verdict
+    assert says in found.summary
+    assert own_frames(crash) == frames
+    assert crash.threads is not None
+    assert not [frame for frame in crash.threads[0].frames or () if frame.module is None]
+
+
 def test_a_read_is_told_from_a_write_by_the_instruction(folder: Path) -> None:
     seen = {name: opened(folder, name) for name in ("null-read", "null-write")}
     assert {name: crash.fault.access for name, crash in seen.items() if crash.fault} == {
