@@ -93,10 +93,9 @@ def test_more_faults_than_the_rings_hold_are_missed_and_that_is_known(toucher: T
     tid, low, high = toucher.touch(2048)
     assert not toucher.faults.read()
     assert not toucher.faults.watch(tid, low, high)
-    toucher.touch(1)  # with it, the kernel says how many were lost
-    toucher.faults.read()
-    tid, low, high = toucher.touch(1)
-    assert toucher.faults.read()
+    for _ in range(20):  # with one of them, on whichever processor, the kernel says how many were lost
+        tid, low, high = toucher.touch(1)
+        assert toucher.faults.read()
     assert toucher.faults.watch(tid, low, high)
 
 

@@ -83,6 +83,8 @@ class PageFaults:
         """What threads touched before their stacks were known."""
         self._names: dict[int, str | int] = {}
         self._moved: set[int] = set()
+        self._full: set[int] = set()
+        """Rings that were full, and have not said yet how much they lost."""
         try:
             for event, flags in ((_PAGE_FAULTS, _FLAGS), (_NOTHING, _FLAGS | _NAMES)):
                 for processor in processors:
@@ -108,19 +110,24 @@ class PageFaults:
                     tid, name = _named(data, at)
                     named.setdefault(tid, set()).add(name)
         self._note_names(started, named)
-        for ring in self._rings:
+        for number, ring in enumerate(self._rings):
             data = _taken(ring)
-            # That something was lost is written down when there is room again.
+            # How much was lost is written down when there is room again, and something else to write.
+            owes = number in self._full
+            is_full = len(data) > len(ring) - mmap.PAGESIZE - _LONGEST
             whole = len(data) - len(data) % _FAULT_RECORD.size
-            complete = complete and whole == len(data) <= len(ring) - mmap.PAGESIZE - _LONGEST
+            complete = complete and not is_full and whole == len(data)
             for kind, tid, address in _FAULT_RECORD.iter_unpack(data[:whole]):
                 known = ranges.get(tid)
                 if known is not None and not known.low <= address < known.lowest:
                     continue
                 if kind == _FAULT:
                     self._touched(tid, address)
+                elif owes:
+                    owes = False
                 else:
                     complete = False
+            (self._full.add if is_full or owes else self._full.discard)(number)
         return complete
 
     def _note_names(self, started: list[tuple[int, int]], named: dict[int, set[str]]) -> None:
