@@ -11,6 +11,9 @@ from necropsy.rule import NOTHING, X86_64, Finding, Occurs, Rule, absent, all_of
 SEEN = (Evidence(claim="seen", seen="x"),)
 
 
+ANYWHERE = Occurs()
+
+
 def rule(
     name: str,
     confidence: Confidence | None = "certain",
@@ -18,7 +21,7 @@ def rule(
     match: Callable[[Crash], Finding | None] | None = None,
     needs: tuple[str, ...] = (),
     beats: tuple[str, ...] = (),
-    occurs: Occurs = Occurs(),  # noqa: B008 - it is frozen
+    occurs: Occurs = ANYWHERE,
 ) -> Rule[Crash]:
     def answer(_: Crash) -> Finding | None:
         return Finding(evidence=SEEN, summary=name, confidence=confidence) if confidence else None

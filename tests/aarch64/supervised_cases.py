@@ -8,6 +8,7 @@ limited in time is given ten times as much of it.
 from __future__ import annotations
 
 import ctypes
+import importlib
 import json
 import os
 import pwd
@@ -23,17 +24,14 @@ import msgspec
 
 from necropsy import serialize
 from necropsy.capture import open_core
-from necropsy.capture.linux.inspect import crash_builder, guard_records, source_lines  # noqa: F401 - so that forks have it
-from necropsy.capture.linux.supervise import (
-    c_library,
-    launch,
-    reader_pool,
-    tracer_process,  # noqa: F401 - so that forks have it
-)
+from necropsy.capture.linux.inspect import guard_records
+from necropsy.capture.linux.supervise import c_library, launch, reader_pool
 from necropsy.capture.run_options import RunOptions, RunRecord
 from necropsy.diagnose import diagnose
 from necropsy.rules import crash_rules
 
+for _name in ("inspect.crash_builder", "inspect.source_lines", "supervise.tracer_process"):
+    importlib.import_module(f"necropsy.capture.linux.{_name}")  # once, and not in each of the forks
 _AT_ONCE = 2
 _BUDGET_S = 200.0
 _PR_SET_DUMPABLE = 4

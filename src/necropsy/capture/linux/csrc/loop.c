@@ -71,6 +71,12 @@ EXPORT struct record *necropsy_journal(void)
     return the_loop.journal;
 }
 
+/* What the caller reads of it must be what it was compiled with (c_library.py). */
+EXPORT int necropsy_record_size(void)
+{
+    return sizeof(struct record);
+}
+
 /* How many records the journal holds; they are forgotten. */
 EXPORT int necropsy_drain(void)
 {

@@ -58,7 +58,7 @@ class ResourceReader:
         self._in_use: dict[str, int] = {}
         self._most: dict[str, int] = {}
         """Of limits: what is in use of each, and the most that was."""
-        self._shm_folder = f"/proc/{pid}/root/dev/shm"
+        self._shm_folder = str(Path("/proc", str(pid), "root", "dev", "shm"))
         """As the process sees it."""
         self._peaks: dict[str, int] = {}
         self._others: int | None = None

@@ -17,8 +17,6 @@ from necropsy.capture.linux.supervise.shared_memory import Facts
 from necropsy.capture.linux.supervise.traced_processes import words_of
 
 _STARTED, _BECAME = 1, 3
-_RECORD = struct.Struct("<5i7IQQ")
-"""``struct record``: kind, tid, pid, parent, value, peaks and stack in KiB, place and lengths of a text, ns, base."""
 _CHANCE = struct.Struct(f"<iiQ{SIGINFO_SIZE}s{REGISTERS_SIZE}s")
 _SIGNAL = struct.Struct(f"<ii{SIGINFO_SIZE}s")
 _MOST_CHANCES = 1024
@@ -89,13 +87,12 @@ class CLoop:
     def _drain(self) -> None:
         count = self._library.necropsy_drain()
         if count:
-            self._tell(ctypes.string_at(self._records, count * _RECORD.size))
+            self._tell(ctypes.string_at(self._records, count * c_library.RECORD.size))
 
     def _tell(self, records: bytes) -> None:
         told = self._told
-        for kind, tid, pid, parent, value, rss, size, stack, most, text, path, words, at, base in _RECORD.iter_unpack(
-            records
-        ):
+        for record in c_library.RECORD.iter_unpack(records):
+            kind, tid, pid, parent, value, rss, size, stack, most, text, path, words, at, base = record
             if kind == _STARTED:
                 told.started(Started(tid, pid, parent, at * _NANOSECONDS))
             elif kind == _BECAME:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -47,13 +48,13 @@ class ProcessStacks:
     """Threads whose stacks were not found."""
     forked: ForkedStacks | None = None
     unkept: int = 0
-    """Threads of which that was not possible, because they ended too soon."""
+    """Threads with deep stacks that ended before what filled these was read."""
     _copied: list[StackMark] = field(default_factory=list)
     """Those whose contents are kept, the one that came least close first."""
 
     @classmethod
     def of(cls, pid: int, executions: int) -> ProcessStacks:
-        """Those of a process that has executed so many programs."""
+        """The stacks of process ``pid`` after its exec number ``executions`` (0: as it was forked)."""
         reader, python = StackReader(pid), PythonThreads(pid)
         return cls(reader, python, LiveStacks(reader, python), executions)
 
@@ -116,6 +117,13 @@ class ProcessStacks:
             with contextlib.suppress(OSError):
                 self.ends.wait(self.reader.pid)
             self.wait_until = self._cpu_s() + _AGAIN_S
+
+    def wait_always(self) -> None:
+        """Stop threads at their ends from now on: page faults are not read any more."""
+        if self.wait_until != math.inf and self.ended_alone is None:
+            self.wait_until = math.inf
+            with contextlib.suppress(OSError):
+                self.ends.wait(self.reader.pid)
 
     def wait_less(self) -> None:
         """Take out the breakpoints where the time for them is over; page faults tell how deep threads were."""

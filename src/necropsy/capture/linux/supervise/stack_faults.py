@@ -27,6 +27,8 @@ class StackFaults:
         self._lost_at = -math.inf
         """When it was last seen that some were lost, in seconds of the monotonic clock."""
         self._is_wanted = is_wanted
+        self.gave_up = False
+        """There were too many to be read."""
 
     @property
     def are_read(self) -> bool:
@@ -54,6 +56,7 @@ class StackFaults:
         self._move(now)
         self._budget.spend(time.thread_time() - begun)
         if self._budget.pause_s():
+            self.gave_up = True
             self.close()  # breakpoints cost less of a program that touches so much memory
 
     def _move(self, now: float) -> None:
@@ -85,9 +88,16 @@ class StackFaults:
             return False
         return self._lost_at < (mark.looked if mark.looked is not None else looked)
 
-    def name(self, tid: int) -> str | int | None:
-        """As ``PageFaults.name``."""
-        return self._faults.name(tid) if self._faults is not None else None
+    def name_of(self, mark: StackMark) -> str | None:
+        """The last name of a thread that has ended: as recorded, else as it was last read, else that of its creator."""
+        name = self._faults.name(mark.tid) if self._faults is not None else None
+        if isinstance(name, str):
+            return name
+        creator = self._marks.get(name) if name is not None and mark.name is None else None
+        # A creator that has got a name since was called otherwise before.
+        if creator is None or self._faults is None or isinstance(self._faults.name(creator.tid), str):
+            return mark.name
+        return creator.name
 
     def forget(self, tid: int) -> None:
         """The thread has ended, or another one has its number."""

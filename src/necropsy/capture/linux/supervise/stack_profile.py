@@ -1,10 +1,13 @@
 """How deep the stacks of all threads of a run get: looked at from time to time, and read when a thread ends.
 
-By the time that a thread ends, it has given its stack's pages back. Three things tell of them all the same: a
-breakpoint where it begins to end (``thread_ends``), which also saves what was on the stack; the page faults that the
-kernel has written down (``page_faults``), at hardly any cost; and the last look, which is not exact, and the report
-says so. Where there are page faults, a process has breakpoints for its first CPU second, and as long as threads end
-that were deep in their stacks.
+glibc returns the pages of a thread's stack to the kernel before the thread ends. The peak of such a thread comes from
+one of three sources:
+
+- A breakpoint where the thread begins to end (``thread_ends``). The contents of the stack are saved as well.
+- The page faults that the kernel has recorded (``page_faults``). They cost little, and tell the peak only.
+- The last look at the stack, which is not exact. The report says so.
+
+With page faults, a process has breakpoints during its first CPU second, and later while threads with deep stacks end.
 """
 
 from __future__ import annotations
@@ -100,13 +103,12 @@ class StackProfile:
 
     def _choose_how(self, profiled: ProcessStacks) -> None:
         """Whether threads are stopped at their ends."""
-        if not self._faults.are_read:
-            with contextlib.suppress(OSError):
-                profiled.ends.wait(profiled.reader.pid)
-            return
-        profiled.wait_less()
-        if not profiled.ends.are_waited_for:
-            profiled.keep_what_is_deeper()
+        if self._faults.gave_up:
+            profiled.wait_always()
+        elif self._faults.are_read:
+            profiled.wait_less()
+            if not profiled.ends.are_waited_for:
+                profiled.keep_what_is_deeper()
 
     def _catch_up(self) -> None:
         """Take in what was touched since the last time, and who has ended."""
@@ -131,10 +133,7 @@ class StackProfile:
                         mark.lowest = profiled.top_of(mark, _TOP)
         if mark is None:
             return
-        name = self._faults.name(tid)
-        if isinstance(name, int):
-            name = creator.name if (creator := profiled.marks.get(name)) is not None else None
-        mark.name = name or mark.name
+        mark.name = self._faults.name_of(mark)
         if not mark.exact:
             if self._faults.know_all_of(mark, profiled.looked):
                 self._is_exact(process, mark, keep=False)
@@ -371,7 +370,8 @@ class StackProfile:
         if late:
             what = "1 thread that ended early is that" if late == 1 else f"{late:,} threads that ended early are those"
             why = f"the peak of {what} of the last look"
-            refused = self._refused if not self._faults.are_read else "page faults came faster than they were read"
+            too_many = self._faults.are_read or self._faults.gave_up
+            refused = "page faults came faster than they were read" if too_many else self._refused
             gaps.append(Gap(part="stack", why=f"{why}: {refused}" if refused is not None else why))
         return gaps
 
