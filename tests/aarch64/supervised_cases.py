@@ -28,6 +28,7 @@ from necropsy.capture.linux.inspect import guard_records
 from necropsy.capture.linux.supervise import c_library, launch, reader_pool
 from necropsy.capture.run_options import RunOptions, RunRecord
 from necropsy.diagnose import diagnose
+from necropsy.document import of_run
 from necropsy.rules import crash_rules
 
 for _name in ("inspect.crash_builder", "inspect.source_lines", "supervise.tracer_process"):
@@ -102,7 +103,7 @@ def _run(number: int, case: dict[str, Any]) -> None:
         assert (c_library.load() is not None) == (case["loop"] == "c"), c_library.why_missing()
 
         def on_end(record: RunRecord) -> None:
-            (folder / "told").write_text(json.dumps(_told(record)))
+            (folder / "told").write_text(json.dumps(_told(case["command"], record)))
 
         options = RunOptions(budget_s=_BUDGET_S, report_s=_BUDGET_S, keep=(1,), **case["options"])
         os._exit(launch.run(case["command"], options, on_end))
@@ -111,10 +112,10 @@ def _run(number: int, case: dict[str, Any]) -> None:
         os._exit(125)
 
 
-def _told(record: RunRecord) -> dict[str, Any]:
+def _told(command: list[str], record: RunRecord) -> dict[str, Any]:
     """The reports of a run; and of each core that was kept, the report after it was opened again."""
     rules = crash_rules()
-    reports = [diagnose(one, rules) for one in record.crashes]
+    reports = of_run(record, command, rules).reports
     opened = []
     for number, core in enumerate(record.cores.values()):
         path = Path(f"core-{number}.gz")

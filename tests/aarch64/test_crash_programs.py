@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,8 @@ ENDS = {"trap": TRAP, "throw_into_a_trap": TRAP, "privileged": ILL}
 ALSO_RIGHT = {"return_to_garbage-64": ("invalid-write",)}
 """Verdicts that are right there alone: a function saves its return address below its arrays, so that one that runs over its end
 overwrites what its caller, libffi, has saved, which then writes through it."""
+NO_NAMES = ("map-chain", "deep-repr")
+"""Where the culprit is a static function of Debian's interpreter, which has no symbols for them: its address is said."""
 DIFFERS = {
     "generated_recursion": "code without tables and frame pointers: no caller is found, so that the stack was full is known, but not who filled it",
 }
@@ -84,6 +87,8 @@ def test_the_same_is_said_as_on_x86_64(found: dict[str, Found], program: Program
     one = found[program.name]
     assert one.status == ENDS.get(program.name, program.ends), one.err[-2000:]
     document = _document(one)
+    if program.name in NO_NAMES:
+        program = replace(program, culprit=("python3.11+0x",))
     if program.name not in DIFFERS:
         hold(program, document, ALSO_RIGHT.get(program.name, ()))
     threads = [report.crash.crashed_thread for report in one.reports if report.crash.fault is not None]

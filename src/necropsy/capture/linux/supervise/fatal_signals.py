@@ -29,6 +29,8 @@ CORE = frozenset(
 """Their default action is to dump core (signal(7)): the process is read before it dies of one."""
 HARMLESS = frozenset({signal.SIGCHLD, signal.SIGURG, signal.SIGWINCH, signal.SIGCONT})
 STOPS = frozenset({signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU})
+_DEAD_MODE, _HAS_DEAD_MODE = "3", (5, 17)
+"""``SECCOMP_MODE_DEAD`` (kernel/seccomp.c), the mode of a thread that was ended, and the first kernel that has it."""
 
 
 def is_default(pid: int, signo: int) -> bool:
@@ -64,18 +66,24 @@ def ends_alone(tid: int) -> bool:
 
 
 def was_refused(pid: int, tid: int) -> bool:
-    """A thread at its EVENT_EXIT is right behind a system call that was not made: a seccomp filter ended it there.
+    """A thread at its EVENT_EXIT is right behind a system call for which a seccomp filter ended the whole process.
 
-    On x86-64 the kernel restores the call's number before it ends the process by SIGSYS (``syscall_rollback`` in
-    kernel/seccomp.c), but not where it ends the thread alone (``SECCOMP_RET_KILL_THREAD``). On AArch64 the thread is
-    still in the call, as it is in no other that ends it by a signal.
+    The kernel ends it by SIGSYS (``__seccomp_filter`` in kernel/seccomp.c) and not where only the thread is ended
+    (``SECCOMP_RET_KILL_THREAD``). On x86-64 it then has the call's number where the result would be
+    (``syscall_rollback``). On AArch64 it has left the call (``do_signal`` in arch/arm64/kernel/signal.c), and a thread that
+    is ended alone has not; the other threads of the process may look the same, but are in another seccomp mode.
     """
     try:
         registers = ptrace.getregset(tid)
         if len(registers) != ptrace.REGISTERS_SIZE:
             return False
         number, counter = HERE.in_call(registers), HERE.word(registers, HERE.counter)
-        if number is None or (HERE is X86_64 and number != HERE.word(registers, HERE.call_result)):
+        if HERE is X86_64:
+            is_ended = number is not None and number == HERE.word(registers, HERE.call_result)
+        else:
+            is_known = ptrace.kernel_version() >= _HAS_DEAD_MODE
+            is_ended = number is None and (not is_known or status_of(tid).get("Seccomp") == _DEAD_MODE)
+        if not is_ended:
             return False
         handle = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
