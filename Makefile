@@ -24,7 +24,7 @@ help:
 	@echo "make docs    regenerate the pages that are made from the code"
 	@echo "make site    the documentation as a site that needs no network, in build/site"
 	@echo "make dist    the source distribution, with that site in it, and the wheel"
-	@echo "make dist-aarch64  the wheel for Linux on AArch64, compiled on any Linux machine (gcc-aarch64-linux-gnu)"
+	@echo "make dist-aarch64  the wheels for Linux on AArch64, compiled on any Linux machine (gcc-aarch64-linux-gnu)"
 	@echo "make outputs put real output of necropsy and other tools into the manual (gcc, gdb, a kernel that writes cores)"
 	@echo "make fuzz    look for minidumps that break the reader, for ten minutes (Linux)"
 	@echo "make readme  put real output into README.md"
@@ -114,11 +114,13 @@ site: $(STAMP) docs
 dist: site
 	$(BIN)/python -m pip install --quiet build
 	$(BIN)/python -m build
+	NECROPSY_LIBC=musl $(BIN)/python -m build --wheel
 
-# The wheel for Linux on AArch64, built here: the same that is built on such a machine.
+# The wheels for Linux on AArch64, built here: the same that are built on such a machine.
 dist-aarch64: $(STAMP)
 	@.ci/system-packages gcc-aarch64-linux-gnu:aarch64-linux-gnu-gcc
-	CC=aarch64-linux-gnu-gcc $(BIN)/python -m hatchling build --target wheel
+	CC=aarch64-linux-gnu-gcc NECROPSY_LIBC=glibc $(BIN)/python -m hatchling build --target wheel
+	CC=aarch64-linux-gnu-gcc NECROPSY_LIBC=musl $(BIN)/python -m hatchling build --target wheel
 
 # By hand, where the kernel writes cores to the working directory.
 outputs: $(STAMP)

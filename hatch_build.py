@@ -3,6 +3,8 @@
 None is linked with a C library, and none needs Python's headers (see ``csrc/kernel.h``), so a wheel that is built
 anywhere runs everywhere on Linux on its processor, with glibc and with musl. That is the one that the compiler makes
 code for, x86-64 or AArch64: with ``CC=aarch64-linux-gnu-gcc``, x86-64 machines build wheels for AArch64.
+What is compiled is the same for musl, but the wheel for it is one of its own, which requires less: some of our
+dependencies have no wheels there. It is what a Python that is linked with musl builds, and any with NECROPSY_LIBC=musl.
 Without the supervisor's library, the loop in Python does its work. Without the guard, an allocator that programs are
 preloaded with (``csrc/guard``), ``run --guard`` cannot do its work. Without the launcher, the console script is
 ``necropsy`` itself; with it, ``necropsy`` is the launcher, and executes the console script, ``necropsy-python`` beside
@@ -26,6 +28,8 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatchling.metadata.plugin.interface import MetadataHookInterface
+from packaging.requirements import Requirement
+from packaging.tags import platform_tags
 
 FOLDER = Path("src/necropsy/capture/linux")
 PROCESSORS = ("x86_64", "aarch64")
@@ -109,6 +113,12 @@ def compile_launcher(root: Path) -> Path | None:
     return compile_c(root, built, "csrc/launcher", PROGRAM, instead="the console script")
 
 
+def is_for_musl() -> bool:
+    """The wheel is for musl: ``$NECROPSY_LIBC`` says so, else the Python that builds it is linked with it."""
+    named = os.environ.get("NECROPSY_LIBC")
+    return named == "musl" if named else any(tag.startswith("musllinux") for tag in platform_tags())
+
+
 def absolute(readme: str, repository: str) -> str:
     """A README for a package index, where links to files of the repository lead nowhere.
 
@@ -122,12 +132,15 @@ def absolute(readme: str, repository: str) -> str:
 
 
 class MetadataHook(MetadataHookInterface):
-    """The README with absolute links, and the project's addresses."""
+    """The dependencies, the README with absolute links, and the project's addresses."""
 
     PLUGIN_NAME = "custom"
 
     def update(self, metadata: dict[str, Any]) -> None:
-        """Set ``readme`` and ``urls``, which pyproject.toml declares as dynamic."""
+        """Set what pyproject.toml declares as dynamic."""
+        without = self.config["without-musl"] if is_for_musl() else ()
+        dependencies = self.config["dependencies"]
+        metadata["dependencies"] = [one for one in dependencies if Requirement(one).name not in without]
         repository = str(self.config.get("repository", "")).rstrip("/")
         text = (Path(self.root) / "README.md").read_text(encoding="utf-8")
         metadata["readme"] = {"content-type": "text/markdown", "text": absolute(text, repository)}
@@ -160,7 +173,8 @@ class BuildHook(BuildHookInterface[Any]):
         if built or launcher is not None:
             build_data["pure_python"] = False
             target = processor()
-            build_data["tag"] = f"py3-none-manylinux_2_17_{target}.musllinux_1_1_{target}"
+            libc = "musllinux_1_1" if is_for_musl() else "manylinux_2_17"
+            build_data["tag"] = f"py3-none-{libc}_{target}"
 
 
 if __name__ == "__main__":

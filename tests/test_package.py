@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import email
 import importlib.util
 import json
 import platform
@@ -15,6 +16,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 import needs
 from necropsy.formats.processors import AARCH64
@@ -79,12 +81,29 @@ def test_a_wheel_for_another_processor(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("CC", "aarch64-linux-gnu-gcc")
     hatchling("build", "--target", "wheel", "--directory", str(tmp_path))
     (wheel,) = tmp_path.glob("*.whl")
-    assert wheel.name.endswith("-py3-none-manylinux_2_17_aarch64.musllinux_1_1_aarch64.whl")
+    assert wheel.name.endswith("-py3-none-manylinux_2_17_aarch64.whl")
     with zipfile.ZipFile(wheel) as inside:
         names = inside.namelist()
     assert {f"necropsy/capture/linux/_{name}-aarch64.so" for name in ("guard", "supervisor")} < set(names)
     assert not [name for name in names if name.startswith("necropsy/capture/") and "x86_64.so" in name]
     assert any(name.endswith(".data/scripts/necropsy") for name in names)
+
+
+@needs.command("cc")
+@pytest.mark.parametrize(("libc", "tag"), [("musl", "musllinux_1_1"), ("glibc", "manylinux_2_17")])
+def test_the_wheel_for_musl_requires_only_what_has_wheels_for_it(
+    tmp_path: Path, libc: str, tag: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NECROPSY_LIBC", libc)
+    hatchling("build", "--target", "wheel", "--directory", str(tmp_path))
+    (wheel,) = tmp_path.glob("*.whl")
+    assert wheel.name.endswith(f"-py3-none-{tag}_{platform.machine()}.whl")
+    with zipfile.ZipFile(wheel) as inside:
+        name = next(one for one in inside.namelist() if one.endswith(".dist-info/METADATA"))
+        declared = email.message_from_bytes(inside.read(name)).get_all("Requires-Dist", [])
+    required = {Requirement(str(one)).name for one in declared if "extra" not in str(one)}
+    assert {"click", "msgspec", "capstone"} <= required
+    assert ({"drgn", "py-spy", "ahocorasick_rs"} & required == set()) == (libc == "musl")
 
 
 def test_nothing_is_compiled_for_other_systems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

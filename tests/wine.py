@@ -409,7 +409,7 @@ def _dependencies(version: str) -> Path:
         import tomli as tomllib
     from packaging.requirements import Requirement
 
-    about = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    about = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["metadata"]["hooks"]["custom"]
     windows = {
         "sys_platform": "win32",
         "platform_system": "Windows",

@@ -29,8 +29,9 @@ _CASES = "/opt/cases.json"
 _LIMIT_S = 900.0
 _LIMIT_OF_EACH_S = 40.0
 """On a machine that is busy with other things, a case took 20 s."""
-LARGE_PAGES = os.environ.get("NECROPSY_AARCH64_PAGES") == "16k"
-"""``make test-aarch64 PAGES=16k``: pages of 16 KiB and addresses of 52 bits, instead of 4 KiB and 48 bits."""
+PAGES = os.environ.get("NECROPSY_AARCH64_PAGES") or "4k"
+"""``make test-aarch64 PAGES=16k`` or ``64k``: pages of that size and addresses of 52 bits, instead of 4 KiB and 48 bits."""
+LARGE_PAGES = PAGES != "4k"
 _HERE = Path(__file__).parent
 _TOOLS = ("qemu-system-aarch64", "aarch64-linux-gnu-g++", installation.COMPILER)
 PATH = {"PATH": f"{installation.FOLDER}/bin:/usr/local/bin:/usr/bin:/usr/sbin"}
@@ -50,7 +51,7 @@ def machine() -> Machine:
     stack = contextlib.ExitStack()
     atexit.register(stack.close)
     image = machine_image.made()
-    booted = stack.enter_context(emulated_machine.booted(large_pages.made(image) if LARGE_PAGES else image))
+    booted = stack.enter_context(emulated_machine.booted(large_pages.made(image, PAGES) if LARGE_PAGES else image))
     installation.install(booted, image)
     booted.put({SCRIPT: _HERE / "supervised_cases.py"})
     return booted

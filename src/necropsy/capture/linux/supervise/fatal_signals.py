@@ -68,10 +68,10 @@ def ends_alone(tid: int) -> bool:
 def was_refused(pid: int, tid: int) -> bool:
     """A thread at its EVENT_EXIT is right behind a system call for which a seccomp filter ended the whole process.
 
-    The kernel ends it by SIGSYS (``__seccomp_filter`` in kernel/seccomp.c) and not where only the thread is ended
+    The kernel ends it by SIGSYS (``__seccomp_filter`` in kernel/seccomp.c), and not where only the thread is ended
     (``SECCOMP_RET_KILL_THREAD``). On x86-64 it then has the call's number where the result would be
-    (``syscall_rollback``). On AArch64 it has left the call (``do_signal`` in arch/arm64/kernel/signal.c), and a thread that
-    is ended alone has not; the other threads of the process may look the same, but are in another seccomp mode.
+    (``syscall_rollback``). On AArch64 it has left the call (``do_signal`` in arch/arm64/kernel/signal.c), and a thread
+    that is ended alone has not; the process's other threads may look the same, but are in another seccomp mode.
     """
     try:
         registers = ptrace.getregset(tid)
