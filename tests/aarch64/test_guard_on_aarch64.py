@@ -12,10 +12,11 @@ from supervision import Case, Found
 import crashers.build
 from necropsy.model import Frame, GuardedBlock
 
+_PAGE = int(supervision.PAGES.removesuffix("k")) << 10
 DEATHS = (
     ("after", signal.SIGSEGV, ("after-end", 128, 0), "heap-buffer-overflow certain"),
     ("read-after", signal.SIGSEGV, ("after-end", 128, 0), "heap-buffer-overflow certain"),
-    ("before", signal.SIGSEGV, ("before-start", 4096, 0), "heap-buffer-overflow certain"),
+    ("before", signal.SIGSEGV, ("before-start", _PAGE, 0), "heap-buffer-overflow certain"),
     ("thread", signal.SIGSEGV, ("after-end", 256, 0), "heap-buffer-overflow certain"),
     ("freed", signal.SIGSEGV, ("freed", 128, None), "use-after-free certain"),
     ("freed-twice", signal.SIGABRT, ("freed-twice", 128, None), "double-free certain"),

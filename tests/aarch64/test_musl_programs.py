@@ -17,6 +17,7 @@ DEATHS = (
     ("null", "null-dereference certain", "register x0"),
     ("abort", "abort certain", "`give_up` ended the program by abort()"),
     ("thread", "stack-overflow-recursion certain", "`dig` called itself"),
+    ("smash", "stack-smash certain", "`overrun` wrote past the end of one of its local arrays"),
     ("corrupt", "heap-corruption certain", "musl's malloc found its bookkeeping destroyed"),
     ("free-twice", "heap-corruption certain", "or a block was freed twice"),
     ("halt", "illegal-instruction likely", "`main`"),
@@ -60,6 +61,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Found]:
             "-g",
             "-O1",
             "-fno-optimize-sibling-calls",
+            "-fstack-protector-strong",
             "-w",
         ]
         subprocess.run([*words, *flags, "-o", str(folder / kind), str(source)], check=True)

@@ -15,6 +15,8 @@
 
 #define CHECK(what) do { if (!(what)) { fprintf(stderr, "line %d: %s\n", __LINE__, #what); exit(1); } } while (0)
 
+static size_t page; /* its size in bytes */
+
 __attribute__((noinline)) static char *make_buffer(size_t alignment, size_t size) {
   char *block = aligned_alloc(alignment, size);
   CHECK(block);
@@ -48,7 +50,7 @@ static int signal_of_write(char *block, long at) {
 
 static void alignments(void) {
   const size_t sizes[] = {0, 1, 3, 16, 63, 64, 65, 100, 4095, 4096, 4097, 70000, 3 << 20};
-  for (size_t alignment = 1; alignment <= 4096; alignment *= 2)
+  for (size_t alignment = 1; alignment <= page; alignment *= 2)
     for (size_t at = 0; at < sizeof sizes / sizeof *sizes; at++) {
       size_t size = sizes[at];
       char *block = alignment < 32 ? malloc(size) : aligned_alloc(alignment, size);
@@ -61,19 +63,19 @@ static void alignments(void) {
       memset(block, 7, size);
       free(block);
     }
-  for (size_t alignment = 16; alignment <= 4096; alignment *= 2) {
-    char *whole = make_buffer(alignment, 4096), *part = make_buffer(alignment, 4096 - 4), *none = make_buffer(alignment, 0);
-    CHECK(signal_of_write(whole, 4095) == 0);
-    CHECK(signal_of_write(whole, 4096) == SIGSEGV);
+  for (size_t alignment = 16; alignment <= page; alignment *= 2) {
+    char *whole = make_buffer(alignment, page), *part = make_buffer(alignment, page - 4), *none = make_buffer(alignment, 0);
+    CHECK(signal_of_write(whole, page - 1) == 0);
+    CHECK(signal_of_write(whole, page) == SIGSEGV);
     CHECK(signal_of_write(whole, -1) == SIGSEGV);
-    CHECK(signal_of_write(part, 4096 - 4) == SIGABRT);
+    CHECK(signal_of_write(part, page - 4) == SIGABRT);
     CHECK(signal_of_write(none, 0) == SIGSEGV);
     free(whole), free(part), free(none);
   }
-  CHECK(aligned_alloc(8192, 8192) && memalign(1 << 20, 10)); /* beyond a page: from the C library */
+  CHECK(aligned_alloc(2 * page, 2 * page) && memalign(1 << 20, 10)); /* beyond a page: from the C library */
   char *block = NULL;
   CHECK(posix_memalign((void **)&block, 24, 8) == EINVAL && !block);
-  CHECK(((uintptr_t)valloc(10) | (uintptr_t)pvalloc(10)) % 4096 == 0);
+  CHECK(((uintptr_t)valloc(10) | (uintptr_t)pvalloc(10)) % page == 0);
   CHECK(malloc_usable_size(NULL) == 0);
   free(NULL);
 }
@@ -90,7 +92,7 @@ static void reallocations(void) {
     block = realloc(block, size);
     CHECK(!memcmp(block, "0123456789", 10));
   }
-  CHECK(signal_of_write(block, malloc_usable_size(block) + 4096) == SIGSEGV);
+  CHECK(signal_of_write(block, malloc_usable_size(block) + page) == SIGSEGV);
   CHECK(realloc(block, 0) == NULL);
   errno = 0;
   CHECK(calloc(SIZE_MAX / 2, 3) == NULL && errno == ENOMEM);
@@ -167,6 +169,7 @@ static void on_short_stack(void) {
 void in_handler(int number) { release(make_buffer(64, 100)); (void)number; }
 
 int main(int count, char **words) {
+  page = sysconf(_SC_PAGESIZE);
   const char *verb = words[1];
   const long number = count > 2 ? atol(words[2]) : 0;
 #define IS(name) !strcmp(verb, name)
@@ -174,8 +177,8 @@ int main(int count, char **words) {
   if (IS("after")) fill_rows(block, 0, 129);
   else if (IS("after-far")) fill_rows(block, 128 + number, 129 + number);
   else if (IS("read-after")) return (int)sum_rows(block, 0, 129);
-  else if (IS("before")) fill_rows(make_buffer(64, 4096), -1, 0);
-  else if (IS("read-long-before")) return (int)last_number((volatile long *)make_buffer(64, 4096), number);
+  else if (IS("before")) fill_rows(make_buffer(64, page), -1, 0);
+  else if (IS("read-long-before")) return (int)last_number((volatile long *)make_buffer(64, page), number);
   else if (IS("freed")) { release(block); fill_rows(block, 8, 9); }
   else if (IS("freed-twice")) { release(block); release(block); }
   else if (IS("filler")) { block = make_buffer(64, 100); fill_rows(block, 102, 104); release(block); }

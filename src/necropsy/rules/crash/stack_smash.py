@@ -82,8 +82,9 @@ def _by_guard(crash: Crash) -> Finding | None:
         says(crash, "stack-smash", claim="the guard behind the local arrays was destroyed"),
         failed,
     )
-    # MinGW's library of the stack protector ends the program by the instruction ud2.
-    died = died_by(crash, "SIGABRT", "SIGILL") if failed else died_by(crash, "SIGABRT")
+    # MinGW's library of the stack protector ends the program by the instruction ud2; musl's, by its `a_crash`.
+    others = ("SIGILL", "SIGSEGV") if _is_check(next(iter(frames_of(crash)), None)) else ("SIGILL",) if failed else ()
+    died = died_by(crash, "SIGABRT", *others)
     if not noticed or (crash.fault is not None and not died):
         return None
     culprit = culprit_of(crash, frame=_overrun(crash))
@@ -107,11 +108,15 @@ def _by_guard(crash: Crash) -> Finding | None:
 _CHECK = r"__stack_chk_fail\w*|__report_gsfailure"
 
 
+def _is_check(frame: Frame | None) -> bool:
+    return frame is not None and frame.function is not None and bool(re.fullmatch(_CHECK, bare_name(frame.function)))
+
+
 def _overrun(crash: Crash) -> Frame | None:
     """The caller of the check, whose guard was overwritten; frames above it may be nameless."""
     frames = frames_of(crash)
     for index, frame in enumerate(frames[:12]):
-        if frame.function and re.fullmatch(_CHECK, bare_name(frame.function)):
+        if _is_check(frame):
             return innermost(frames[index + 1 :])
     return None
 
@@ -134,6 +139,7 @@ RULE = Rule(
         "sanitizer-report",
         "deliberate-trap",
         "illegal-instruction",
+        "null-dereference",
     ),
     tried=Tried(
         advice="Check every index and length used with the local arrays of the named function.",

@@ -45,7 +45,7 @@ KEEP void fill(char *at, size_t size) { memset(at, 1, size); sink = at[0]; }
 KEEP int add_unaligned(long *p) { long was; __asm__ volatile("ldaddal %1, %0, [%2]" : "=r"(was) : "r"(1L), "r"(p) : "memory"); return (int)was; }
 KEEP void store_exclusive(long *p) { long was; __asm__ volatile("ldxr %0, [%1]" : "=r"(was) : "r"(p) : "memory"); sink = (int)was; }
 KEEP void ubsan_trap() { __asm__ volatile("brk #0x5512"); }
-KEEP void authenticate(void *p) { __asm__ volatile("autia %0, %1\n\tldr %0, [%0]" : "+r"(p) : "r"(0L)); sink = (int)(intptr_t)p; }
+KEEP void authenticate(void *p) { for (long by = 0; by < 64; by++) { void *q = p; __asm__ volatile("autia %0, %1\n\tldr %0, [%0]" : "+r"(q) : "r"(by)); sink = (int)(intptr_t)q; } }  // of 3 bits, one wrong one of 8 is right
 KEEP void large_frame(int n) { char local[1 << 20]; fill(local + n, 100); sink = local[n]; }
 KEEP void *recurse_in_thread(void *n) { return (void *)(intptr_t)even((int)(intptr_t)n); }
 KEEP void branch_target(char *p) { __asm__ volatile("br %0" : : "r"(p)); }

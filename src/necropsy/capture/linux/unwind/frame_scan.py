@@ -15,6 +15,13 @@ from necropsy.model import Stack
 OUTERMOST = frozenset({"_start", "clone", "clone3", "__clone", "__clone3", "_dl_start_user", "start_thread"})
 """Functions that nobody called."""
 _SCANNED_WORDS = 4096
+_SETS_UP = b"\x55\x48\x89\xe5"
+"""``push rbp; mov rbp, rsp``"""
+_FUNCTIONS_WITHOUT = 16 << 10
+"""Bytes of code that have at least one of them where functions keep frame pointers; musl's libc has one in 175,000."""
+_SEARCHED_CODE = 4 << 20
+_JUMPS = (0, 4, 5)
+"""Where ``jmp [rip + ...]`` is in an entry of the linker's table: first, or behind ``endbr64`` and ``bnd``."""
 
 
 class FrameScan:
@@ -25,6 +32,7 @@ class FrameScan:
         self._maps, self._memory, self._fits = maps, memory, fits
         self._processor = memory.processor
         self._mask = memory.processor.link_mask
+        self._kept_in: dict[int, bool] = {}
 
     def innermost(
         self,
@@ -60,6 +68,9 @@ class FrameScan:
         # Code that keeps no frame pointer leaves there that of a caller, who may be far away.
         by_pointer = None if called else self._by_frame_pointer(pointer, frame_pointer, high)
         if by_pointer is not None and frame_pointer - pointer <= LARGE_FRAME:
+            if (nearer := self._below_frame(state.get(cpu.counter, 0), pointer, frame_pointer)) is not None:
+                out.recover(index, "scan")
+                return nearer
             out.recover(index, "frame-pointer")
             return by_pointer
         for at, value in self._words(pointer, high):
@@ -84,6 +95,45 @@ class FrameScan:
             return None
         cpu = self._processor
         return _found({cpu.counter: value, cpu.pointer: frame_pointer + 16, cpu.frame: saved})
+
+    def _below_frame(self, pc: int, pointer: int, frame_pointer: int) -> Cursor | None:
+        """The caller of a function that keeps no frame pointer, so that the chain of them begins at the caller's.
+
+        Files whose functions keep none (musl's libc) are known by their code. What older calls left on the stack may
+        look the same; so only an address counts behind a call that leads into the file.
+        """
+        cpu, own = self._processor, self._maps.at(pc)
+        if cpu.link is not None or own is None or not own.is_file or self._keeps_frame_pointers(own):
+            return None
+        for at, value in self._words(pointer, frame_pointer):
+            if not self.is_return_address(value) or (called := self._maps.at(self._called(value))) is None:
+                continue
+            if called.path == own.path:
+                return _found({cpu.counter: value, cpu.pointer: at + 8, cpu.frame: frame_pointer})
+        return None
+
+    def _keeps_frame_pointers(self, one: MapEntry) -> bool:
+        if one.low not in self._kept_in:
+            code = self._memory.some(one.low, min(one.high - one.low, _SEARCHED_CODE))
+            self._kept_in[one.low] = code.count(_SETS_UP) * _FUNCTIONS_WITHOUT >= len(code)
+        return self._kept_in[one.low]
+
+    def _called(self, value: int) -> int:
+        """Where the call before a return address led (x86-64), through a table of the linker too; 0: not known."""
+        code = self._memory.exactly(value - 6, 6)
+        if code is None:
+            return 0
+        (distance,) = struct.unpack("<i", code[2:])
+        if code[:2] == b"\xff\x15":
+            return self._memory.u64(value + distance) or 0
+        if code[1] != 0xE8:
+            return 0
+        target: int = value + distance
+        jump = self._memory.some(target, 16)
+        begin = jump.find(b"\xff\x25", 0, 8)
+        if begin not in _JUMPS or len(jump) < begin + 6:
+            return target
+        return self._memory.u64(target + begin + 6 + struct.unpack_from("<i", jump, begin + 2)[0]) or 0
 
     def _by_link(self, state: Mapping[str, int], link: str, *, called: bool) -> Cursor | None:
         """The caller whose return address is still in its register; None where the function has saved it.
