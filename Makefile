@@ -78,8 +78,10 @@ all-tests:
 # By hand, on Debian: what `run` and `attach` do on AArch64, from a wheel that is built here and installed there. The kernel,
 # the root file system and the wheels of the emulated machine are downloaded once (350 MB with what is made of them), and kept
 # in NECROPSY_AARCH64. PAGES=16k: with Debian 13's kernel for pages of 16 KiB (another 90 MB).
+# PAGES=64k: with a kernel that is compiled for pages of 64 KiB.
 test-aarch64: $(STAMP)
-	@.ci/system-packages qemu-system-arm:qemu-system-aarch64 g++-aarch64-linux-gnu:aarch64-linux-gnu-g++ e2fsprogs:mke2fs
+	@.ci/system-packages qemu-system-arm:qemu-system-aarch64 g++-aarch64-linux-gnu:aarch64-linux-gnu-g++ e2fsprogs:mke2fs \
+		$(if $(filter 64k,$(PAGES)),make flex bison bc)
 	NECROPSY_AARCH64=$${NECROPSY_AARCH64:-$$HOME/.cache/necropsy-aarch64} NECROPSY_AARCH64_PAGES=$(PAGES) $(BIN)/python -m pytest -v tests/aarch64
 
 # After each change. What it leaves out: tests/marks.py.

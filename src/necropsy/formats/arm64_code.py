@@ -54,6 +54,17 @@ def link(code: Callable[[int], bytes], pc: int) -> Link | None:
     return None
 
 
+def kept_since(code: Callable[[int], bytes], begin: int, pc: int) -> bool:
+    """Whether a function that was entered at ``begin`` has its return address in x30 at ``pc``, a little further on.
+
+    That is: between the two there is no call, and nothing that saves or loads x30. ``code`` returns four bytes or fewer.
+    """
+    if not 0 <= pc - begin <= 4 * _MOST:
+        return False
+    words = [code(at) for at in range(begin, pc, 4)]
+    return all(len(word) == 4 and _of(int.from_bytes(word, "little")) is None for word in words)
+
+
 def call_target(word: int, at: int) -> int | None:
     """Where the ``BL`` at ``at`` goes; None for another instruction."""
     return at + _distance(word, 26) if word & 0xFC000000 == 0x94000000 else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import signal
@@ -13,6 +14,7 @@ import pytest
 from harness import build
 
 from necropsy.capture.linux.supervise import guard_preload
+from necropsy.errors import NecropsyError
 
 SOURCE = Path(__file__).parents[2] / "crashers" / "guarded.c"
 GUARD = pytest.mark.skipif(
@@ -123,3 +125,12 @@ def test_it_needs_no_version_of_a_c_library() -> None:
     listed = subprocess.run(["readelf", "-d", "-V", guard_preload.LIBRARY], check=True, capture_output=True, text=True)
     assert "NEEDED" not in listed.stdout
     assert "GLIBC" not in listed.stdout
+
+
+def test_other_c_libraries_than_glibc_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def as_musl_does(_: str) -> str:
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+    monkeypatch.setattr(os, "confstr", as_musl_does)
+    with pytest.raises(NecropsyError, match="needs glibc"):
+        guard_preload.check()

@@ -30,10 +30,17 @@ def check() -> None:
     elif any(sign in str(LIBRARY) for sign in " :"):
         error = NecropsyError(f"--guard cannot load a library whose path has a space or a colon: {LIBRARY}")
         error.hint = "install necropsy into a folder without these characters"
-    elif "CS_GNU_LIBC_VERSION" not in os.confstr_names or not os.confstr("CS_GNU_LIBC_VERSION"):
+    elif not _is_glibc():
         error = NecropsyError("--guard needs glibc: it has not been tested with another C library")
     if error is not None:
         raise error
+
+
+def _is_glibc() -> bool:
+    try:
+        return bool(os.confstr("CS_GNU_LIBC_VERSION"))
+    except (ValueError, OSError):  # musl has the name, and no such value
+        return False
 
 
 def added(environment: Iterable[bytes]) -> tuple[bytes, ...]:

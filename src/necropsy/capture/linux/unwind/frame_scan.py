@@ -149,10 +149,15 @@ class FrameScan:
         if not called:
             from necropsy.formats import arm64_code
 
-            where = arm64_code.link(lambda at: self._memory.some(at, 4), pc)
+            def code(at: int) -> bytes:
+                return self._memory.some(at, 4)
+
+            where = arm64_code.link(code, pc)
             if where == "saved":
                 return None
-            if where is None:
+            begin = arm64_code.call_target(self._memory.u32(value - 4) or 0, value - 4)
+            # A function that does not return shows nothing behind `pc`.
+            if where is None and (begin is None or not arm64_code.kept_since(code, begin, pc)):
                 own, other = self._maps.at(pc), self._maps.at(value - 4)
                 same = own is not None and other is not None and own.path == other.path
                 saved = (self._memory.u64(frame + 8) or 0) & (self._mask or -1)
