@@ -13,13 +13,14 @@ export PYTHONDONTWRITEBYTECODE :=
 # Without it, mkdocs-material advertises its successor at each build.
 export NO_MKDOCS_2_WARNING := 1
 
-.PHONY: help demo demo-confirm test all-tests test-aarch64 check quick-tests lint types docs picture site dist dist-aarch64 outputs profiles readme bench races cpython-tests fuzz preload clean system-packages musl-packages windows-packages browser-packages
+.PHONY: help demo demo-confirm test all-tests test-aarch64 test-musl check quick-tests lint types docs picture site dist dist-aarch64 outputs profiles readme bench races cpython-tests fuzz preload clean system-packages musl-packages windows-packages browser-packages
 
 help:
 	@echo "make demo    run the TensorFlow crashes of examples/ and show what necropsy finds"
 	@echo "make demo-confirm  prove the cause of each of these crashes, and a fix: some ten minutes"
 	@echo "make test    everything that decides whether a change lands: lint, types, tests"
 	@echo "make test-aarch64  programs that die on an emulated AArch64 machine: it takes long (Debian)"
+	@echo "make test-musl  necropsy in a Python that is linked with musl, as on Alpine (Debian, x86-64)"
 	@echo "make check   lint, types and the quick tests, without wine, TensorFlow and slow crashers"
 	@echo "make docs    regenerate the pages that are made from the code"
 	@echo "make site    the documentation as a site that needs no network, in build/site"
@@ -83,6 +84,11 @@ test-aarch64: $(STAMP)
 	@.ci/system-packages qemu-system-arm:qemu-system-aarch64 g++-aarch64-linux-gnu:aarch64-linux-gnu-g++ e2fsprogs:mke2fs \
 		$(if $(filter 64k,$(PAGES)),make flex bison bc)
 	NECROPSY_AARCH64=$${NECROPSY_AARCH64:-$$HOME/.cache/necropsy-aarch64} NECROPSY_AARCH64_PAGES=$(PAGES) $(BIN)/python -m pytest -v tests/aarch64
+
+# By hand, on Debian and x86-64: necropsy in a Python that is linked with musl, which is built once, in NECROPSY_MUSL.
+test-musl: $(STAMP) musl-packages
+	@.ci/system-packages make pkg-config
+	NECROPSY_MUSL=$${NECROPSY_MUSL:-$$HOME/.cache/necropsy-musl} $(BIN)/python -m pytest -v tests/musl
 
 # After each change. What it leaves out: tests/marks.py.
 check: $(STAMP) lint

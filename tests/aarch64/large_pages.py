@@ -18,6 +18,8 @@ from pathlib import Path
 
 import machine_image
 
+from debian_packages import apt_options
+
 _SUITE = "trixie"
 _KERNEL = "linux-image-arm64-16k"
 """Names the newest one in what it depends on."""
@@ -90,7 +92,7 @@ def _compiled(folder: Path) -> Mapping[str, bytes]:
 
 def _updated(folder: Path, suite: str) -> list[str]:
     """Options of apt-get, which knows the suite's packages."""
-    options = machine_image.apt_options(folder / "apt", suite)
+    options = apt_options(folder / "apt", suite)
     subprocess.run(["apt-get", "-q", *options, "update"], check=True)
     return options
 

@@ -14,6 +14,8 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from debian_packages import apt_options
+
 HERE = Path(__file__).parent
 PLACE = "NECROPSY_AARCH64"
 """Environment variable: the folder in which it is kept, instead of one in the user's cache."""
@@ -117,29 +119,6 @@ def _downloaded(cache: Path) -> list[Path]:
     subprocess.run(["apt-get", "-q", *options, "update"], check=True)
     subprocess.run(["apt-get", "-q", "-y", *options, "--download-only", "install", *_PACKAGES], check=True)
     return sorted((cache / "apt/cache/archives").glob("*.deb"))
-
-
-def apt_options(apt: Path, suite: str) -> list[str]:
-    """Options of apt-get for Debian's packages of arm64, with all that it keeps in the folder ``apt``, which is made."""
-    for name in ("lists/partial", "cache/archives/partial"):
-        (apt / name).mkdir(parents=True, exist_ok=True)
-    (apt / "status").touch()
-    key = "/usr/share/keyrings/debian-archive-keyring.gpg"
-    (apt / "sources").write_text(f"deb [signed-by={key}] http://deb.debian.org/debian {suite} main\n")
-    settings = {
-        "APT::Architecture": "arm64",
-        "APT::Architectures": "arm64",
-        "APT::Install-Recommends": "false",
-        "APT::Sandbox::User": "root",
-        "Debug::NoLocking": "true",
-        "Dir::State": apt,
-        "Dir::State::status": apt / "status",
-        "Dir::State::lists": apt / "lists",
-        "Dir::Cache": apt / "cache",
-        "Dir::Etc::sourcelist": apt / "sources",
-        "Dir::Etc::sourceparts": "/dev/null",
-    }
-    return [word for name, value in settings.items() for word in ("-o", f"{name}={value}")]
 
 
 def _unpack(packages: list[Path], root: Path) -> None:

@@ -10,6 +10,8 @@ import pytest
 import supervision
 from supervision import Case, Found
 
+from debian_packages import apt_options
+
 _TESTS = Path(__file__).parents[1]
 _LOADER = "/usr/lib/ld-musl-aarch64.so.1"
 _KINDS = {"static": ["-static"], "dynamic": []}
@@ -29,7 +31,7 @@ def _musl(image: Path) -> Path:
     root = image / "musl/root"
     specs = root / "usr/lib/aarch64-linux-musl/musl-gcc.specs"
     if not specs.exists():
-        options = machine_image.apt_options(image / "musl", "bookworm")
+        options = apt_options(image / "musl", "bookworm")
         subprocess.run(["apt-get", "-q", *options, "update"], check=True)
         subprocess.run(["apt-get", "-q", *options, "download", "musl", "musl-dev"], check=True, cwd=image / "musl")
         for package in (image / "musl").glob("*.deb"):
