@@ -57,7 +57,7 @@ def link(code: Callable[[int], bytes], pc: int) -> Link | None:
 def kept_since(code: Callable[[int], bytes], begin: int, pc: int) -> bool:
     """Whether a function that was entered at ``begin`` has its return address in x30 at ``pc``, a little further on.
 
-    That is: between the two there is no call, and nothing that saves or loads x30. ``code`` returns four bytes or fewer.
+    That is: between the two there is no call, and nothing that saves or loads x30. ``code`` returns up to four bytes.
     """
     if not 0 <= pc - begin <= 4 * _MOST:
         return False

@@ -4,9 +4,9 @@ What happened
 -------------
 A function wrote past the end of one of its local arrays and destroyed the guard value (the *canary*) that the
 compiler had placed behind them. It was noticed when that function returned. The program ended itself before the
-destroyed return address could be used: by SIGABRT on Linux and macOS, by a fast-fail on Windows. The array that was
-overrun belongs to the function that noticed. Either that function overran it, or one that it had called with a
-pointer to the array.
+destroyed return address could be used: by SIGABRT on Linux and macOS (by SIGSEGV with musl), by a fast-fail on
+Windows. The array that was overrun belongs to the function that noticed. Either that function overran it, or one that
+it had called with a pointer to the array.
 
 How to be sure
 --------------

@@ -14,6 +14,7 @@ import mmap
 import os
 import platform
 import struct
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -39,6 +40,7 @@ _FAULT_RECORD, _STARTED_RECORD = struct.Struct("<I4x4xIQ"), struct.Struct("<8x4I
 """A fault: the kind of record, the thread, the address. PERF_RECORD_LOST is as long."""
 _LONGEST = 64
 """Bytes: no record is longer."""
+_PROCESSORS = ("x86_64", "aarch64")
 _MOST_PROCESSORS = 32
 """A new thread gets an event for each."""
 _ROOM, _ROOM_OF_A_USER, _ROOM_FOR_NAMES = 8 << 20, 256 << 10, 64 << 10
@@ -51,6 +53,8 @@ _NO_HUGE_STACKS = (6, 7)
 """From there on MAP_STACK keeps huge pages away, of which only the first touch is a fault."""
 _ONLINE_S = 1.0
 _LIBC = ctypes.CDLL(None, use_errno=True)
+_FENCE = threading.Lock()
+_FENCE.acquire()
 
 
 @dataclass
@@ -68,11 +72,11 @@ class PageFaults:
     def __init__(self, pid: int) -> None:
         """Raises OSError where the kernel permits it not, or where it would not be complete or cost too much."""
         processors = _numbers(_ONLINE.read_text(encoding="ascii"))
-        if platform.machine() != "x86_64":
-            raise OSError("not tried on this processor")  # whose memory order would ask for a barrier
+        if platform.machine() not in _PROCESSORS:
+            raise OSError("not tried on this processor")
         if len(processors) > _MOST_PROCESSORS:
             raise OSError(f"{len(processors)} processors")
-        if "[always]" in _HUGE_PAGES.read_text(encoding="ascii") and hardware_breakpoint.release() < _NO_HUGE_STACKS:
+        if _has_huge_pages() and hardware_breakpoint.release() < _NO_HUGE_STACKS:
             raise OSError("stacks may be of huge pages")
         self._online, self._online_next = processors, 0.0
         self._handles: list[int] = []
@@ -200,6 +204,14 @@ class PageFaults:
         return False
 
 
+def _has_huge_pages() -> bool:
+    """All memory may get them. A kernel that was built without them has no such file."""
+    try:
+        return "[always]" in _HUGE_PAGES.read_text(encoding="ascii")
+    except FileNotFoundError:
+        return False
+
+
 def _opened(pid: int, processor: int, event: int, flags: int) -> int:
     attributes = bytearray(_SIZE)
     struct.pack_into("<IIQQQ", attributes, 0, _SOFTWARE, _SIZE, event, 1, _TID_AND_ADDRESS)
@@ -233,12 +245,23 @@ def _mapped(handles: list[int], most: int) -> list[mmap.mmap]:
 def _taken(ring: mmap.mmap) -> bytes:
     """What has come since."""
     head, tail = struct.unpack_from("<QQ", ring, _HEAD)
+    _fence()
     size = len(ring) - mmap.PAGESIZE
     first = mmap.PAGESIZE + tail % size
     data = ring[first : min(first + head - tail, len(ring))]
     data += ring[mmap.PAGESIZE : mmap.PAGESIZE + head - tail - len(data)]
+    _fence()
     struct.pack_into("<Q", ring, _TAIL, head)
     return data
+
+
+def _fence() -> None:
+    """Let no access to memory behind it overtake one before it (``struct perf_event_mmap_page`` asks for that).
+
+    AArch64 orders what comes before a release before what comes behind an acquire that follows it, and these are both.
+    """
+    _FENCE.release()
+    _FENCE.acquire()
 
 
 def _records(data: bytes) -> Iterator[tuple[int, bytes, int]]:
