@@ -50,7 +50,7 @@ def _stacks() -> Iterator[str]:
     else:
         yield "drgn adds source lines to native stacks."
     if find_py_spy() is None:
-        yield f"py-spy is missing, so some Python stacks cannot be read; to get it: {install} py-spy"
+        yield f"py-spy is missing, so some Python stacks cannot be read; where there is a wheel: {install} py-spy"
     else:
         yield "py-spy is there for Python stacks."
 

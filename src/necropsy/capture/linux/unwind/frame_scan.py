@@ -99,8 +99,8 @@ class FrameScan:
     def _below_frame(self, pc: int, pointer: int, frame_pointer: int) -> Cursor | None:
         """The caller of a function that keeps no frame pointer, so that the chain of them begins at the caller's.
 
-        Files whose functions keep none (musl's libc) are known by their code. What older calls left on the stack may
-        look the same; so only an address counts behind a call that leads into the file.
+        Files whose functions keep none (musl's libc) are known by their code. Older calls leave return addresses on the
+        stack too, so one counts only if the call before it leads into this file.
         """
         cpu, own = self._processor, self._maps.at(pc)
         if cpu.link is not None or own is None or not own.is_file or self._keeps_frame_pointers(own):
