@@ -75,7 +75,7 @@ def loaded(path: Path) -> Any:
 
 JOB = {
     *("runs-on", "needs", "if", "steps", "strategy", "timeout-minutes", "env", "permissions", "environment"),
-    *("defaults", "uses", "name", "services"),
+    *("defaults", "uses", "name", "services", "container"),
 }
 STEP = {"uses", "run", "with", "name", "if", "env", "id", "shell", "working-directory", "continue-on-error"}
 
