@@ -188,7 +188,9 @@ def _first_argument(tid: int, data: bytes, number: int) -> int | None:
         ptrace.set_call(tid, -1)
     if len(words) < 2 or words[0] != str(number):
         return None
-    return int(_SIGNED.unpack(struct.pack("<Q", int(words[1], 16)))[0])
+    first = int(_SIGNED.unpack(struct.pack("<Q", int(words[1], 16)))[0])
+    # Debian's Linux 6.12 for pages of 16 KiB has the result there too: the argument is lost, and EINTR stays.
+    return None if first == _EINTR else first
 
 
 def _read(tid: int, address: int, size: int) -> bytes:
