@@ -55,13 +55,13 @@ def test_links_become_absolute_where_the_address_is_known() -> None:
 def test_what_is_written_in_c_compiles(tmp_path: Path, part: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Where it does not, an installation goes on with what stands in for it, and its own tests are skipped."""
     build = runpy.run_path(str(ROOT / "hatch_build.py"))
-    if build["processor"]() is None:
-        # `processor` is None where an installation compiles nothing either; the tests of that are below.
-        pytest.skip("there is no C compiler, or this is not Linux on x86-64 or AArch64")
     shutil.copytree(ROOT / build["FOLDER"] / "csrc", tmp_path / build["FOLDER"] / "csrc")
     built = build[f"compile_{part}"](tmp_path)
-    assert built is not None, capsys.readouterr().err
-    assert platform.machine() in str(built.relative_to(tmp_path))
+    if build["processor"]() is None:  # no compiler, or none for Linux on x86-64 or AArch64
+        assert built is None
+    else:
+        assert built is not None, capsys.readouterr().err
+        assert platform.machine() in str(built.relative_to(tmp_path))
 
 
 @needs.command("aarch64-linux-gnu-gcc")

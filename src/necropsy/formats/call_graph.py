@@ -15,8 +15,11 @@ from typing import Protocol
 from necropsy.formats.frame_sizes import FrameSizes
 
 _LARGEST_FUNCTION = 1 << 20
-# endbr64 and bnd are there or not: .plt, .plt.sec and .plt.got of the linkers differ.
-_STUB = re.compile(rb"(?:\xf3\x0f\x1e\xfa)?\xf2?\xff\x25(.{4})", re.DOTALL)
+STUB = re.compile(rb"(?:\xf3\x0f\x1e\xfa)?\xf2?\xff\x25(.{4})", re.DOTALL)
+"""A stub, which jumps to where a slot says; the slot is at that signed distance from its end.
+
+endbr64 and bnd are there or not: .plt, .plt.sec and .plt.got of the linkers differ.
+"""
 _RIP_RELATIVE = re.compile(r"qword ptr \[rip ([+-]) (0x[0-9a-f]+|\d+)\]")
 
 
@@ -113,7 +116,7 @@ class CallGraph:
 
     def _through_stub(self, address: int) -> int | str | None:
         if address not in self._stubs:
-            match = _STUB.match(self._code.some(address, 16))
+            match = STUB.match(self._code.some(address, 16))
             self._stubs[address] = (
                 self._in_slot(address + match.end() + struct.unpack("<i", match[1])[0]) if match is not None else None
             )

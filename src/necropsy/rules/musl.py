@@ -26,14 +26,19 @@ def is_used(crash: Crash) -> bool:
     return any(bare_name(frame.function) in _ONLY_THERE for frame in frames if frame.function)
 
 
-def trapped_in_malloc(crash: Crash) -> Found:
-    """Malloc's own check failed (``a_crash``): by ``hlt``, which only the kernel may execute; by a write to 0 on AArch64."""
+def gave_up(crash: Crash) -> bool:
+    """A check of the library ended the program (``a_crash``): by ``hlt``, or on AArch64 by a write to 0."""
     fault, instruction = crash.fault, crash.instruction
-    if fault is None or fault.signal != "SIGSEGV" or instruction is None or not is_used(crash):
-        return NOTHING
+    if fault is None or fault.signal != "SIGSEGV" or instruction is None:
+        return False
     halted = fault.code == "SI_KERNEL" and instruction.mnemonic == "hlt"
-    wrote = fault.address == 0 and on_aarch64(crash) and _WRITES_ZERO.fullmatch(instruction.text or "") is not None
-    if not halted and not wrote:
+    return halted or (fault.address == 0 and on_aarch64(crash) and bool(_WRITES_ZERO.fullmatch(instruction.text or "")))
+
+
+def trapped_in_malloc(crash: Crash) -> Found:
+    """Malloc's own check failed."""
+    instruction = crash.instruction
+    if instruction is None or not is_used(crash) or not gave_up(crash):
         return NOTHING
     frame = next(iter(frames_of(crash)), None)
     if frame is None or not (is_of_malloc(crash) or _is_nameless(frame.function, frame.module)):

@@ -43,8 +43,9 @@ from __future__ import annotations
 import re
 
 from necropsy.model import Crash, Evidence, Fix, Frame
-from necropsy.predicates import bare_name, calls, died_by, frames_of, quote, says
+from necropsy.predicates import bare_name, calls, died_by, frames_of, instruction_at_fault, quote, says
 from necropsy.rule import Finding, Found, Rule, Tried, any_of
+from necropsy.rules import musl
 from necropsy.rules.culprit import culprit_of, innermost, python_line
 from necropsy.rules.python import exit_evidence
 from necropsy.rules.sanitizers import access_in, around, culprit_in, kind_of, place_in, sanitizer_report, tool_of
@@ -82,9 +83,10 @@ def _by_guard(crash: Crash) -> Finding | None:
         says(crash, "stack-smash", claim="the guard behind the local arrays was destroyed"),
         failed,
     )
-    # MinGW's library of the stack protector ends the program by the instruction ud2; musl's, by its `a_crash`.
-    others = ("SIGILL", "SIGSEGV") if _is_check(next(iter(frames_of(crash)), None)) else ("SIGILL",) if failed else ()
-    died = died_by(crash, "SIGABRT", *others)
+    # MinGW's library of the stack protector ends the program by the instruction ud2.
+    died = died_by(crash, "SIGABRT", "SIGILL") if failed else died_by(crash, "SIGABRT")
+    if not died and musl.gave_up(crash) and _is_check(next(iter(frames_of(crash)), None)):
+        died = died_by(crash, "SIGSEGV") + instruction_at_fault(crash)
     if not noticed or (crash.fault is not None and not died):
         return None
     culprit = culprit_of(crash, frame=_overrun(crash))

@@ -20,8 +20,6 @@ _SETS_UP = b"\x55\x48\x89\xe5"
 _FUNCTIONS_WITHOUT = 16 << 10
 """Bytes of code that have at least one of them where functions keep frame pointers; musl's libc has one in 175,000."""
 _SEARCHED_CODE = 4 << 20
-_JUMPS = (0, 4, 5)
-"""Where ``jmp [rip + ...]`` is in an entry of the linker's table: first, or behind ``endbr64`` and ``bnd``."""
 
 
 class FrameScan:
@@ -119,7 +117,9 @@ class FrameScan:
         return self._kept_in[one.low]
 
     def _called(self, value: int) -> int:
-        """Where the call before a return address led (x86-64), through a table of the linker too; 0: not known."""
+        """Where the call before a return address led (x86-64), through a stub of the linker too; 0: not known."""
+        from necropsy.formats.call_graph import STUB
+
         code = self._memory.exactly(value - 6, 6)
         if code is None:
             return 0
@@ -129,11 +129,11 @@ class FrameScan:
         if code[1] != 0xE8:
             return 0
         target: int = value + distance
-        jump = self._memory.some(target, 16)
-        begin = jump.find(b"\xff\x25", 0, 8)
-        if begin not in _JUMPS or len(jump) < begin + 6:
+        stub = STUB.match(self._memory.some(target, 16))
+        if stub is None:
             return target
-        return self._memory.u64(target + begin + 6 + struct.unpack_from("<i", jump, begin + 2)[0]) or 0
+        (distance,) = struct.unpack("<i", stub[1])
+        return self._memory.u64(target + stub.end() + distance) or 0
 
     def _by_link(self, state: Mapping[str, int], link: str, *, called: bool) -> Cursor | None:
         """The caller whose return address is still in its register; None where the function has saved it.
@@ -155,9 +155,11 @@ class FrameScan:
             where = arm64_code.link(code, pc)
             if where == "saved":
                 return None
-            begin = arm64_code.call_target(self._memory.u32(value - 4) or 0, value - 4)
-            # A function that does not return shows nothing behind `pc`.
-            if where is None and (begin is None or not arm64_code.kept_since(code, begin, pc)):
+            if where is None:
+                # A function that does not return shows nothing behind `pc`.
+                begin = arm64_code.call_target(self._memory.u32(value - 4) or 0, value - 4)
+                if begin is not None and arm64_code.kept_since(code, begin, pc):
+                    return _found({**state, cpu.counter: value})
                 own, other = self._maps.at(pc), self._maps.at(value - 4)
                 same = own is not None and other is not None and own.path == other.path
                 saved = (self._memory.u64(frame + 8) or 0) & (self._mask or -1)
