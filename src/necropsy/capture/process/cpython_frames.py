@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -85,11 +85,14 @@ class FrameReader(ABC):
         return stacks
 
     def stack_of(self, tid: int, pointers: Mapping[int, int], limit_s: float) -> tuple[Frame, ...]:
-        """As ``collect``, of one thread; empty without Python. Raises as ``collect``."""
+        """As ``collect``, of one thread; empty without Python. Raises as ``collect``.
+
+        ``limit_s``: of CPU time. A busy machine makes this wait longer, and must not make it read less.
+        """
         runtime, self._layout = self._find()
         thread = next((one for one in self._threads(runtime) if self._id_of(one, pointers) == tid), None)
         address = self._innermost(thread) if thread is not None else None
-        return tuple(self._frames(address, time.monotonic() + limit_s)) if address else ()
+        return tuple(self._frames(address, time.thread_time() + limit_s, time.thread_time)) if address else ()
 
     def standing(self, tid: int, pointers: Mapping[int, int], most: int) -> tuple[Standing, ...]:
         """The thread's innermost ``most`` frames with their addresses; none without Python. Raises as ``collect``."""
@@ -210,12 +213,12 @@ class FrameReader(ABC):
             thread = self._memory.u64(thread + layout.frame_via) or 0
         return self._memory.u64(thread + layout.frame) if thread else None
 
-    def _frames(self, address: int, deadline: float) -> Iterator[Frame]:
+    def _frames(self, address: int, deadline: float, clock: Callable[[], float] = time.monotonic) -> Iterator[Frame]:
         """The frames from ``address`` outwards until ``deadline``; one that entered the evaluator bears ``ENTRY``."""
         layout = self._layout
         seen: set[int] = set()
         last: Frame | None = None
-        while address and address not in seen and len(seen) < 2 * MOST_FRAMES and time.monotonic() <= deadline:
+        while address and address not in seen and len(seen) < 2 * MOST_FRAMES and clock() <= deadline:
             seen.add(address)
             data = self._memory.exactly(address, layout.frame_size)
             if data is None:

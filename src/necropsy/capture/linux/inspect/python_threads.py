@@ -62,7 +62,7 @@ class PythonThreads:
     def frames(self, tid: int, pointer: int, limit_s: float) -> tuple[Frame, ...]:
         """The frames of a thread that is stopped, innermost first, those that are read in time. Raises nothing.
 
-        Empty where ``find`` has found no interpreter. ``pointer``: the thread's control block.
+        Empty where ``find`` has found no interpreter. ``pointer``: the thread's control block; ``limit_s``: CPU time.
         """
         if self._objects is None:
             return ()

@@ -26,7 +26,7 @@ _TRIES, _AGAIN_S = 100, 0.1
 """The same of tries that find a thread in a system call, or waiting for a processor."""
 _MOST_COPIED = 8 << 20
 _PYTHON_S = 0.01
-"""For reading the Python frames, while the thread is stopped."""
+"""Of CPU time, for reading the Python frames, while the thread is stopped."""
 _PROBES, _PROBE_S = 4, 0.2
 """Stops of one process to see where a thread's stack pointer is, and the time between two such looks."""
 _POINTER_FROM_END = 3
