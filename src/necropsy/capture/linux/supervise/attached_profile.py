@@ -65,9 +65,13 @@ class AttachedProfile:
                 self._executed(process)
         if time.monotonic() >= self._next_search:
             self._search()
-        living = list(self._processes.values())
-        self._resources.look(living)
-        self._stacks.look(living)
+        if not self._wait_s():
+            living = list(self._processes.values())
+            self._resources.look(living)
+            self._stacks.look(living)
+        return self._wait_s()
+
+    def _wait_s(self) -> float:
         return min(self._stacks.wait_s, self._resources.wait_s)
 
     def follow(self, for_s: float | None, stopped: Callable[[], bool]) -> RunRecord:

@@ -107,9 +107,10 @@ class ResourceProfile:
 
     def look(self, living: Iterable[Traced]) -> None:
         """See what all of them use, if it is time to."""
-        now = time.monotonic()
-        if now < self._next:
+        # Or will be soon: the resources and the stacks have looks of their own, and to wake up twice costs more.
+        if self.wait_s > self.interval_s / 2:
             return
+        now = time.monotonic()
         cost_s = 0.0
         together: list[tuple[int, int]] = []
         for process in living:
