@@ -54,8 +54,7 @@ class Loader:
         self.again = self
 
     def load(self, pairs):
-        for _ in range(COUNT):
-            self.batches.append(numpy.ones(BATCH))
+        self.batches += list(numpy.ones((COUNT, *BATCH)))
         one = self.batches[0]
         time.sleep(0.7)
         return pairs, one
