@@ -13,9 +13,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from necropsy.capture.linux.inspect import siginfo
 from necropsy.capture.linux.supervise.crash_context import Request, Sent
 from necropsy.capture.run_options import Said
+from necropsy.formats import siginfo
 from necropsy.model import Crash, Exit, Limit, Process
 
 if TYPE_CHECKING:  # only measured runs have them
