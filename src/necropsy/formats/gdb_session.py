@@ -234,7 +234,6 @@ class Session:
         )
 
     def _died(self, stacks: list[_Stack]) -> _Stack | None:
-        """The thread that took the fatal signal."""
         if self.signal in _STOPPED:
             return None
         if self.signal is not None and self.stopped is not None:

@@ -50,7 +50,6 @@ def _arrays(found: Iterable[Argument]) -> Iterator[HeldArray]:
 
 
 def _size_of(dtype: str) -> int | None:
-    """Of one element, in bytes."""
     if dtype in _SIZES:
         return _SIZES[dtype]
     bits = _SIZED.fullmatch(dtype)

@@ -257,7 +257,6 @@ class ExceptionWatch:
 
 
 def _masks(events: bytes) -> Iterator[int]:
-    """The mask of each ``struct inotify_event``."""
     at = 0
     while at + _EVENT.size <= len(events):
         _, mask, _, length = _EVENT.unpack_from(events, at)

@@ -295,7 +295,6 @@ class _Search:
         return size >= len(self._copy.data) / 2
 
     def _return_slots(self, low: int) -> Iterator[int]:
-        """Where return addresses are, from ``low`` up."""
         first, last = min(self._code)[0] if self._code else 0, max(self._code)[1] if self._code else 0
         base = self._copy.low
         # What a former thread has left at the top of a stack is not of this one.
