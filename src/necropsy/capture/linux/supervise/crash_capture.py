@@ -58,13 +58,17 @@ def loading() -> Iterator[None]:
     yield
 
 
-_OF_PYTHON = ("library_call", "python_objects", "source_lines", "unmapped_memory")
-"""What only the death of a Python program needs."""
+_INSPECT = "necropsy.capture.linux.inspect"
+_FOR_MOST_DEATHS = (
+    *(f"{_INSPECT}.{name}" for name in ("library_call", "python_objects", "source_lines", "unmapped_memory")),
+    *("necropsy.formats.log", "necropsy.formats.op_abi"),
+)
+"""What most deaths of Python programs need, and few others."""
 
 
 def warming() -> Iterator[None]:
     """Get ready what is needed only by most deaths, for who has nothing else to do; never raises."""
-    for name in (*(f"necropsy.capture.linux.inspect.{one}" for one in _OF_PYTHON), "necropsy.formats.log"):
+    for name in _FOR_MOST_DEATHS:
         yield
         with contextlib.suppress(Exception):
             importlib.import_module(name)
