@@ -9,9 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
-from necropsy.capture.process.memory import Memory
+from necropsy.capture.process.memory import Mappings, Memory
 
 _BEFORE = 1024
 """Bytes of code in front of a call that are looked at."""
@@ -27,33 +26,6 @@ _MOST_CODE = 8 << 20
 _JUMP = re.compile(rb"(?=(?:\xe9|\x0f[\x80-\x8f])(.{4}))", re.DOTALL)
 Function = Callable[[int], "tuple[int, int] | None"]
 """Where the function begins and ends that holds an address, by the unwind tables; None where they do not say."""
-
-
-class Place(Protocol):
-    """What is known of the memory at an address."""
-
-    @property
-    def low(self) -> int:
-        """Its first address."""
-
-    @property
-    def high(self) -> int:
-        """Its end."""
-
-    @property
-    def writable(self) -> bool:
-        """It may be written."""
-
-    @property
-    def is_file(self) -> bool:
-        """A file is mapped there."""
-
-
-class Places(Protocol):
-    """The mappings of a process, or what stands for them."""
-
-    def at(self, address: int) -> Place | None:
-        """What lies at ``address``; None for nothing."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +45,7 @@ class Code:
     """The code of a process."""
 
     memory: Memory
-    places: Places
+    places: Mappings
     function: Function
 
     def passed_before(self, address: int, *, is_return: bool = True, arguments: bool = False) -> list[str]:
@@ -191,7 +163,7 @@ def _straight(steps: Sequence[Step], *, arguments: bool) -> Sequence[Step]:
     return steps[begin:]
 
 
-def _string(memory: Memory, places: Places, address: int) -> str | None:
+def _string(memory: Memory, places: Mappings, address: int) -> str | None:
     """The text at ``address`` in read-only data of a file, or None."""
     if not 0x1000 <= address < 1 << 47:
         return None

@@ -153,7 +153,6 @@ def _together(place: str, arrays: Sequence[HeldArray]) -> HeldArray:
 
 
 def _size_of(dtype: str) -> int | None:
-    """Of one element, in bytes."""
     if dtype in _SIZES:
         return _SIZES[dtype]
     bits = _SIZED.fullmatch(dtype)
