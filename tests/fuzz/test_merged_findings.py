@@ -16,7 +16,7 @@ from necropsy.fuzz.causes import Alone, Cause, merge_victims
 from necropsy.fuzz.cheap_signature import Death
 from necropsy.fuzz.conditions import Condition, Term
 from necropsy.fuzz.recipes import Recipe, Tensor
-from necropsy.fuzz.remains import Remains, are_of_one_array, may_be_of_one_damage
+from necropsy.fuzz.remains import Remains, are_of_one_damage, may_be_of_one_damage
 from necropsy.model import Crash, Evidence, FuzzCall, FuzzFinding, FuzzFirst, Report, Reproduced
 
 SOURCE = Path(__file__).parent / "overrun_ops.cc"
@@ -56,11 +56,19 @@ def test_which_deaths_may_be_of_one_damage(one: Remains, other: Remains, *, may_
 
 def test_a_write_off_the_stack_is_of_the_array_of_the_function_that_cannot_return() -> None:
     off = Remains("invalid-write", frozenset({"Op::Compute"}), left_stack="Op::Compute")
-    assert are_of_one_array(off, SMASHED)
-    assert are_of_one_array(SMASHED, off)
-    assert not are_of_one_array(SMASHED, OFF_THE_STACK)
-    assert not are_of_one_array(SMASHED, SMASHED)
-    assert not are_of_one_array(AFTERMATH, AFTERMATH)
+    assert are_of_one_damage(off, SMASHED)
+    assert are_of_one_damage(SMASHED, off)
+    assert not are_of_one_damage(SMASHED, OFF_THE_STACK)
+    assert not are_of_one_damage(SMASHED, SMASHED)
+    assert not are_of_one_damage(AFTERMATH, AFTERMATH)
+
+
+def test_what_the_c_library_notices_is_the_damage_that_was_seen() -> None:
+    written = Remains("heap-buffer-overflow", frozenset({"Op::Compute"}))
+    for rule in ("heap-corruption", "double-free"):
+        assert are_of_one_damage(Remains(rule, frozenset()), written)
+        assert not are_of_one_damage(Remains(rule, frozenset({"Op::Compute"})), written), "its own code frees it"
+        assert not are_of_one_damage(Remains(rule, frozenset()), ELSEWHERE)
 
 
 def finding(rule: str) -> FuzzFinding:

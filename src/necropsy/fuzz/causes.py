@@ -14,7 +14,7 @@ from necropsy.fuzz.conditions import Condition, values_of
 from necropsy.fuzz.configurations import PLAIN, Configuration
 from necropsy.fuzz.function_names import without_types
 from necropsy.fuzz.recipes import Recipe
-from necropsy.fuzz.remains import ACCESS, OF_MEMORY, Remains, are_of_one_array, may_be_of_one_damage
+from necropsy.fuzz.remains import ACCESS, OF_MEMORY, Remains, are_of_one_damage, may_be_of_one_damage
 from necropsy.model import Diagnosis, Evidence, FuzzFinding, Report
 
 
@@ -105,7 +105,7 @@ def merge_victims(
 
 
 def _is_one(one: Cause, other: Cause) -> bool:
-    if are_of_one_array(one.remains, other.remains):
+    if are_of_one_damage(one.remains, other.remains):
         return True
     return may_be_of_one_damage(one.remains, other.remains) and (one.includes(other) or other.includes(one))
 

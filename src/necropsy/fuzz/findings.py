@@ -215,14 +215,14 @@ class Findings:
                 yield replace(alone, configuration=Configuration(memory=self.engine.limits.data))
                 return  # without the limit it might use all of the machine's memory
             yield alone
-        if own.guard is None and self.engine.has_guard:
-            # The call may have met a block that was guarded for one before it.
+        if not own.sanitized and self.engine.has_guard:
+            # The call may have met a block that was guarded for one before it; and the test's arrays lie elsewhere.
             once = (
                 *(() if alone is None else ((alone.recipe, 1),)),
                 *((recipe, 1) for recipe, _ in tries[1:]),
                 *others,
             )
-            for configuration in _BOTH_ENDS:
+            for configuration in (one for one in _BOTH_ENDS if one != own):
                 alone = self._dying(once, configuration)
                 if alone is not None:
                     yield alone

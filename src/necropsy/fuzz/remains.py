@@ -19,6 +19,8 @@ _OTHER_DEATHS = frozenset({"bad-jump", "stack-smash", "null-dereference", "damag
 _OTHER_DEATHS |= {"bus-error", "illegal-instruction", "pure-virtual-call", "sanitizer-report"}
 OF_MEMORY = DAMAGE | ACCESS | _OTHER_DEATHS
 """Rules of deaths that memory with wrong contents can cause, or whose cause can fill it with wrong contents."""
+_OF_THE_HEAP = DAMAGE - {"heap-corruption", "double-free"}
+"""Damage at the place where it is done. The C library notices some of it when a block is freed."""
 _OTHERS = frozenset({"framework", "interpreter", "system"})
 _GUESSED = frozenset({"frame-pointer", "scan"})
 _REACH = 1 << 16
@@ -86,7 +88,14 @@ def may_be_of_one_damage(one: Remains, other: Remains) -> bool:
     return one.returning in other.running or other.returning in one.running
 
 
-def are_of_one_array(one: Remains, other: Remains) -> bool:
-    """Whether both deaths are of a local array of the same function, whatever the calls are."""
+def are_of_one_damage(one: Remains, other: Remains) -> bool:
+    """Whether both deaths are of the same damage, whatever the calls are.
+
+    They are of a local array of the same function, or of the heap, and one of them is only noticed outside of the
+    user's own code.
+    """
+    for noticed, done in ((one, other), (other, one)):
+        if noticed.is_aftermath and noticed.rule in DAMAGE - _OF_THE_HEAP and done.rule in _OF_THE_HEAP:
+            return True
     ends = {one.returning, other.returning} - {None}
     return bool(ends) and ends == {one.left_stack, other.left_stack} - {None}
