@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import needs
@@ -17,7 +18,7 @@ from necropsy.fuzz.cheap_signature import Death
 from necropsy.fuzz.conditions import Condition, Term
 from necropsy.fuzz.recipes import Recipe, Tensor
 from necropsy.fuzz.remains import Remains, are_of_one_damage, may_be_of_one_damage
-from necropsy.model import Crash, Evidence, FuzzCall, FuzzFinding, FuzzFirst, Report, Reproduced
+from necropsy.model import Crash, Evidence, FuzzCall, FuzzFinding, FuzzFirst, FuzzPrecondition, Report, Reproduced
 
 SOURCE = Path(__file__).parent / "overrun_ops.cc"
 CLAIM = "calls that do the same damage also died in another way"
@@ -115,6 +116,20 @@ def test_victims_join_what_did_the_damage(tmp_path: Path) -> None:
     assert found[1].evidence[-1].claim == CLAIM
     assert "invalid-read, once: Op(rule='invalid-read')" in found[1].evidence[-1].seen
     assert not unneeded.exists()
+
+
+@pytest.mark.parametrize(("limit", "told"), [(100, "size(x) <= 100"), (250, None)])
+def test_the_condition_is_one_that_all_calls_break(limit: int, told: str | None) -> None:
+    found = [finding("double-free"), finding("heap-buffer-overflow")]
+    found[0] = msgspec.structs.replace(
+        found[0], precondition=FuzzPrecondition(condition=f"size(x) <= {limit}", survived=9, died=9)
+    )
+    noticed = cause(Remains("double-free", frozenset()), 300, shorter(limit))
+    causes = {0: noticed, 1: cause(Remains("heap-buffer-overflow", frozenset({"Op::Compute"})), 200)}
+    merge_victims([0, 1], found, causes, [one.report for one in causes.values()])
+    (one,) = found
+    assert one.rule == "heap-buffer-overflow"
+    assert (one.precondition.condition if one.precondition is not None else None) == told
 
 
 def test_a_victim_of_calls_that_do_no_damage_stays() -> None:

@@ -129,6 +129,7 @@ def _merged(group: list[int], found: list[FuzzFinding], causes: dict[int, Cause]
         reports.remove(cause.report)
         if cause.test is not None:
             cause.test.unlink(missing_ok=True)
-    found[best] = msgspec.structs.replace(found[best], precondition=found[widest].precondition)
-    causes[best].conditions = causes[widest].conditions
+    if causes[widest].includes(causes[best]):
+        found[best] = msgspec.structs.replace(found[best], precondition=found[widest].precondition)
+        causes[best].conditions = causes[widest].conditions
     return others
