@@ -8,6 +8,7 @@ from necropsy.fuzz.cheap_signature import death
 from necropsy.fuzz.function_names import without_types
 
 CHECK = "2026-11-23 15:00:00.1: F tensorflow/core/framework/tensor.cc:853] Check failed: 2 == NumElements() (2 vs. 3)"
+OUT_OF_BOUNDS = "runtime error: index 10 out of bounds for type 'float[10]'"
 
 
 @pytest.mark.parametrize(
@@ -45,6 +46,12 @@ CHECK = "2026-11-23 15:00:00.1: F tensorflow/core/framework/tensor.cc:853] Check
             "op.cc:25:21: runtime error: index 10 out of bounds for type 'float [10]'\n",
             "sanitizer undefined op.so Compute",
             "runtime error: index 10 out of bounds for type 'float [10]'",
+        ),
+        (
+            {"signal": 6, "place": "op.so Compute"},
+            f"op.cc:25:21: {OUT_OF_BOUNDS}\nSUMMARY: UndefinedBehaviorSanitizer: undefined-behavior op.cc:25:21 in \n",
+            "sanitizer undefined op.so Compute",
+            OUT_OF_BOUNDS,
         ),
         ({"signal": None, "code": 3}, "", "exit 3", "it ended with exit code 3"),
     ],

@@ -9,7 +9,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -19,11 +21,13 @@ from necropsy.capture.linux.supervise import guard_preload
 from necropsy.errors import NecropsyError
 from necropsy.fuzz import diagnosed_runs, findings, test_writer
 from necropsy.fuzz.boundaries import LARGE, LARGE_SIZES
-from necropsy.fuzz.campaign import Campaign
+from necropsy.fuzz.campaign import Campaign, Suspect
+from necropsy.fuzz.cheap_signature import Death
 from necropsy.fuzz.configurations import PLAIN, SMALL_BLOCKS, SMALL_STACK, Configuration, rotation, why_unguarded
 from necropsy.fuzz.definitions import python_function
 from necropsy.fuzz.engine import Ended, Engine
 from necropsy.fuzz.limits import Limits
+from necropsy.fuzz.recipes import Recipe
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="workers are forked"),
@@ -374,3 +378,21 @@ def test_a_call_that_does_not_end(file: Path, tmp_path: Path, monkeypatch: pytes
     (file.parent / "native.c").write_text(SOURCE.replace("number > 1L << 40", "0"))
     subprocess.run(["gcc", "-O1", "-shared", "-fPIC", "-o", "native.so", "native.c"], cwd=file.parent, check=True)
     assert subprocess.run(test, capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("side", ["end", "begin"])
+def test_a_guarded_death_is_tried_at_both_ends(side: Literal["end", "begin"], tmp_path: Path) -> None:
+    """In the process of the test the arrays may lie elsewhere, and the one that is overrun may be guarded at one end only."""
+    (tmp_path / "aborting.py").write_text("import os\n\n\ndef ended(number: int) -> int:\n    os.abort()\n")
+    wanted = {"module": str(tmp_path / "aborting.py"), "function": "ended", "folder": str(tmp_path)}
+    engine = Engine(sys.executable, wanted, Limits(seconds=5.0), guard=True)
+    found = findings.Findings(engine, sys.executable, test_writer.Source(), tmp_path)
+    own = Configuration(guard=side, small_blocks=SMALL_BLOCKS)
+    suspect = Suspect(
+        Recipe("target", {}, {"number": 1}), Death("SIGABRT elsewhere", "SIGABRT"), 1, 0.1, configuration=own
+    )
+    try:
+        tried = [one.configuration for one in found._alone(suspect)]
+    finally:
+        engine.close()
+    assert tried == [own, replace(own, guard="begin" if side == "end" else "end")]

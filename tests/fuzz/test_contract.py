@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -244,6 +245,9 @@ def test_an_access_beyond_a_buffer_explains_other_results() -> None:
     assert contract.explaining("op-nondeterministic", "X", [found]) == "heap-buffer-overflow"
     assert contract.explaining("op-input-modified", "X", [found]) is None
     assert contract.explaining("op-nondeterministic", "Y", [found]) is None
+    for summary, explains in (("index 10 out of bounds for type 'int [10]'", True), ("signed integer overflow", False)):
+        sanitized = msgspec.structs.replace(found, rule="sanitizer-report", summary=summary)
+        assert (contract.explaining("op-nondeterministic", "X", [sanitized]) is not None) is explains
 
 
 def test_each_rule_has_a_test() -> None:

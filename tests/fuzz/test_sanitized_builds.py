@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,7 +14,6 @@ from typing import Any, NamedTuple
 
 import pytest
 
-import needs
 from necropsy import fuzzing
 from necropsy.errors import NecropsyError, NoInputError, OptionError
 from necropsy.fuzz import sanitized_build
@@ -23,11 +24,8 @@ from necropsy.fuzz.opened_target import OpenTarget
 from necropsy.fuzz.sanitized_build import SanitizedBuild
 from necropsy.model import Fuzzing
 
-pytestmark = [
-    pytest.mark.skipif(sys.platform != "linux", reason="workers are forked"),
-    needs.command("gcc", "g++"),
-    needs.sanitizer("address"),
-]
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="workers are forked")
+COMPILER = re.compile(r"(?:.*-)?(?:g?cc|[gc]\+\+|clang(?:\+\+)?)(?:-\d+)?")
 
 SOURCE = r"""
 struct pair { int codes[4]; int last; };
@@ -74,6 +72,29 @@ def chosen(number: int) -> int:
 """
 
 
+@pytest.fixture(scope="module", params=["gcc", "clang"])
+def compiler(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The only compiler of the machine, as far as ``PATH`` tells."""
+    name: str = request.param
+    folder = tmp_path_factory.mktemp("commands")
+    kept = {name, {"gcc": "g++", "clang": "clang++"}[name]}
+    for place in os.get_exec_path():
+        for one in Path(place).glob("*"):
+            if (one.name in kept or not COMPILER.fullmatch(one.name)) and not (folder / one.name).is_symlink():
+                (folder / one.name).symlink_to(one)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", str(folder))
+        patch.delenv("CXX", raising=False)
+        if missing := sorted(one for one in kept if shutil.which(one) is None):
+            pytest.skip(f"not installed: {', '.join(missing)}")
+        program = folder / "empty"
+        words = [name, "-fsanitize=address", "-x", "c", "-", "-o", str(program)]
+        built = subprocess.run(words, input="int main(void) { return 0; }", text=True, capture_output=True, check=False)
+        if built.returncode or subprocess.run(["setarch", "-R", program], capture_output=True, check=False).returncode:
+            pytest.skip(f"{name} -fsanitize=address does not work here")
+        yield name
+
+
 class Sources(NamedTuple):
     folder: Path
     bindings: Path
@@ -82,14 +103,14 @@ class Sources(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def sources(tmp_path_factory: pytest.TempPathFactory) -> Sources:
+def sources(compiler: str, tmp_path_factory: pytest.TempPathFactory) -> Sources:
     folder = tmp_path_factory.mktemp("sources")
     (folder / "eigen3").mkdir()
     (folder / "eigen3" / "sum.h").write_text("static int sum(int one, int other) { return one + other; }\n")
     (folder / "native.c").write_text(SOURCE.replace("LAST", "4"))
     (folder / "right.c").write_text(SOURCE.replace("LAST", "3"))
     (folder / "bindings.py").write_text(BINDINGS)
-    subprocess.run(["gcc", "-O1", "-shared", "-fPIC", "-o", "native.so", "native.c"], cwd=folder, check=True)
+    subprocess.run([compiler, "-O1", "-shared", "-fPIC", "-o", "native.so", "native.c"], cwd=folder, check=True)
     return Sources(folder, folder / "bindings.py", folder / "native.c", folder / "right.c")
 
 
@@ -132,7 +153,7 @@ def loaded(sources: Sources, build: SanitizedBuild) -> Iterator[Loaded]:
 @pytest.mark.parametrize(
     ("function", "lethal", "harmless", "said"),
     [
-        ("member", "at=4", "at=3", "index 4 out of bounds for type 'int [4]'"),
+        ("member", "at=4", "at=3", "index 4 out of bounds for type 'int"),
         ("local", "at=5", "at=3", "AddressSanitizer: stack-buffer-overflow"),
         ("in_the_file", "number=1 << 30", "number=1", "signed integer overflow"),
     ],
@@ -204,7 +225,7 @@ def test_a_finding_names_what_it_needs(found: Found) -> None:
     assert not found.document["gaps"]
 
 
-def test_its_test_fails_by_name_and_passes_on_the_correct_source(found: Found, sources: Sources) -> None:
+def test_its_test_fails_by_name_and_passes_on_the_correct_source(found: Found, sources: Sources, compiler: str) -> None:
     words = [sys.executable, "-c", _OUTCOME, found.finding["test"]]
 
     def outcome(**more: str) -> str:
@@ -216,7 +237,9 @@ def test_its_test_fails_by_name_and_passes_on_the_correct_source(found: Found, s
     assert said.startswith("Failed: sanitizer-report: ")
     assert "index 4 out of bounds" in said
     assert outcome(NECROPSY_FUZZ_SOURCE=str(sources.right)) == "passed"
-    assert outcome(PATH="/nowhere") == "Skipped: there is no gcc to build the source with AddressSanitizer"
+    names = "gcc or clang" if compiler == "gcc" else "clang or gcc"
+    skipped = f"Skipped: there is no {names} with AddressSanitizer to build the source with"
+    assert outcome(PATH="/nowhere") == skipped
 
 
 _OUTCOME = """
@@ -243,7 +266,7 @@ def test_a_source_that_does_not_compile_is_a_gap(sources: Sources, tmp_path: Pat
     broken.write_text("int member(int at) { return at + none; }\n")
     fuzz, (why,) = _campaign(sources, "bindings.py", broken, tmp_path / "tests")
     assert "broken.c does not compile: " in why
-    assert "‘none’ undeclared" in why or "'none' undeclared" in why
+    assert re.search(r"[‘']none[’'] undeclared|undeclared identifier 'none'", why)
     assert fuzz.executions
 
 
@@ -258,7 +281,7 @@ def test_no_compiler_is_a_gap(sources: Sources, tmp_path: Path, monkeypatch: pyt
     with OpenTarget(f"{sources.bindings}:member", sys.executable, guard=False) as opened:
         error = opened.open_sanitized([sources.wrong], sys.executable, tmp_path / "builds")
     assert isinstance(error, NecropsyError)
-    assert str(error) == "there is no g++ on this machine"
+    assert str(error) == "there is no g++ and no clang++ on this machine"
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,14 @@ from necropsy.fuzz import test_writer as writer
 from necropsy.fuzz.configurations import PLAIN, Configuration
 from necropsy.fuzz.recipes import Recipe, Tensor
 from necropsy.fuzz.sanitized_build import SanitizedBuild
+from necropsy.fuzz.sanitizing_compilers import SanitizingCompiler
 from necropsy.fuzz.target.functions import VARIABLE
 
 RECIPE = Recipe("ops.GatherRows", {"rows": Tensor("int32", (1,), "same", (-1,))}, {"mode": "a'b"})
 
 
+GCC = SanitizingCompiler("gcc", "g++", "/lib/gcc/libasan.so")
+CLANG = SanitizingCompiler("clang", "/opt/bin/clang++", "/lib/clang/libclang_rt.asan.so")
 LIBRARY = writer.Source(library=Path("/elsewhere/my_op.so"))
 SOURCES = (
     LIBRARY,
@@ -85,11 +88,19 @@ def test_a_call_that_survives_plainly_has_a_process_of_its_own(
 
 
 @pytest.mark.parametrize("source", [LIBRARY, *SOURCES[2:]])
-@pytest.mark.parametrize(("names", "compiler"), [(("my op.cc", "more.cc"), "g++"), (("op.c",), "gcc")])
+@pytest.mark.parametrize(
+    ("names", "used", "compilers"),
+    [
+        (("my op.cc", "more.cc"), GCC, ["g++", "clang++"]),
+        (("op.c",), GCC, ["gcc", "clang"]),
+        (("op.cc",), CLANG, ["clang++", "g++"]),
+        (("op.c",), CLANG, ["clang", "gcc"]),
+    ],
+)
 def test_a_sanitized_call_is_built_from_its_source(
-    source: writer.Source, names: tuple[str, ...], compiler: str
+    source: writer.Source, names: tuple[str, ...], used: SanitizingCompiler, compilers: list[str]
 ) -> None:
-    build = SanitizedBuild(Path("/builds/my_op.so"), tuple(Path("/elsewhere", name) for name in names), "/libasan.so")
+    build = SanitizedBuild(Path("/builds/my_op.so"), tuple(Path("/elsewhere", name) for name in names), used)
 
     def text(headline: str, rule: str) -> str:
         place = Path("/somewhere/tests/test_gather_rows.py")
@@ -106,11 +117,12 @@ def test_a_sanitized_call_is_built_from_its_source(
     ]
     at_the_top = {alias.name for node in tree.body if isinstance(node, ast.Import) for alias in node.names}
     assert at_the_top <= {"os", "shutil", "subprocess", "sys", "tempfile", "runpy", "importlib"}
-    assert f'shutil.which("{compiler}")' in plain
+    named = next(line for line in plain.splitlines() if line.startswith("COMPILERS = "))
+    assert list(ast.literal_eval(named.removeprefix("COMPILERS = "))) == compilers, "the one that was used comes first"
     assert repr([f"../../elsewhere/{name}" for name in names]) in plain
     assert 'pytest.fail(f"stack-smash: {reports[0]}")' in plain
     assert ("get_compile_flags" in plain) == (source is LIBRARY)
-    assert "/libasan.so" not in plain, "another machine has it elsewhere"
+    assert used.runtime not in plain, "another machine has it elsewhere"
 
 
 def test_each_call_has_its_file(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ _FLAGS_OF_TENSORFLOW = (
 class Builder:
     """Compiles ``source`` below ``place`` as ``library`` was, with the flags of ``python``'s TensorFlow for its ops.
 
-    ``more``: further sources of the same library.
+    ``more``: further sources of the same library; ``compiler``: another one than ``CXX``, or ``g++`` (``gcc`` for C).
     """
 
     source: Path
@@ -42,6 +42,7 @@ class Builder:
     python: str
     place: Path
     more: tuple[Path, ...] = ()
+    compiler: str | None = None
     _flags: dict[str, tuple[list[str], list[str]]] = field(default_factory=dict, compare=False)
 
     def of(self, source: Path | None) -> Builder | None:
@@ -54,7 +55,8 @@ class Builder:
 
     def build(self, flags: Sequence[str]) -> Path:
         """Build the library with more ``flags``, once for the same bytes; raises ``NecropsyError`` if it fails."""
-        compiler = shutil.which(os.environ.get("CXX", "g++") if self.source.suffix != ".c" else "gcc")
+        usual = os.environ.get("CXX", "g++") if self.source.suffix != ".c" else "gcc"
+        compiler = shutil.which(self.compiler or usual)
         if compiler is None:
             raise NecropsyError("no C++ compiler was found")
         compile_flags, link_flags = self._framework()

@@ -19,7 +19,11 @@ _GLIBC = re.compile(
     r"^(?:\w+\(\): |corrupted |double free|malloc|free|munmap_chunk|realloc|\*\*\* )[^\n]*$", re.MULTILINE
 )
 _GUARD = re.compile(r"^necropsy guard: (?P<said>[^\n]*)$", re.MULTILINE)
-_SANITIZER = re.compile(r"(?:Address|UndefinedBehavior|Thread)Sanitizer: (?P<said>[\w-]+)|runtime error: (?P<what>.+)")
+_SANITIZER = re.compile(
+    # Clang's UBSan ends with a summary that says less than its report.
+    r"(?:Address|UndefinedBehavior|Thread)Sanitizer: (?P<said>(?!undefined-behavior\b)[\w-]+)"
+    r"|runtime error: (?P<what>.+)"
+)
 _CAUGHT = re.compile(r"^exception: [^\n]*\n\Z", re.MULTILINE)
 """The last line of a worker that ends because of what ctypes has caught (``target/caught_crashes.py``)."""
 _NUMBER = re.compile(r"0x[0-9a-fA-F]+|\d+")

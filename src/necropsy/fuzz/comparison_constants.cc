@@ -41,6 +41,10 @@ HIDDEN void __sanitizer_cov_trace_switch(uint64_t, uint64_t *cases) {
   }
 }
 
+/* Called for each function in a build by clang. */
+HIDDEN void __sanitizer_cov_trace_pc_guard(uint32_t *) {}
+HIDDEN void __sanitizer_cov_trace_pc_guard_init(uint32_t *, uint32_t *) {}
+
 /* Neither side is a constant. */
 HIDDEN void __sanitizer_cov_trace_cmp1(uint8_t, uint8_t) {}
 HIDDEN void __sanitizer_cov_trace_cmp2(uint16_t, uint16_t) {}

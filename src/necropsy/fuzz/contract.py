@@ -8,12 +8,12 @@ from pathlib import Path
 
 from necropsy.fuzz import contract_tests, test_writer
 from necropsy.fuzz.campaign import Campaign
-from necropsy.fuzz.causes import ACCESS, DAMAGE
 from necropsy.fuzz.comparisons import Comparisons
 from necropsy.fuzz.configurations import PLAIN
 from necropsy.fuzz.described_calls import described, shown
 from necropsy.fuzz.findings import Findings
 from necropsy.fuzz.recipes import Recipe
+from necropsy.fuzz.remains import ACCESS, DAMAGE
 from necropsy.fuzz.shrinker import Shrinker
 from necropsy.model import CallComparison, Diagnosis, FuzzFinding, FuzzFirst, FuzzNeed, Gap, Reproduced
 from necropsy.rule import to_diagnosis
@@ -23,7 +23,7 @@ _RUNS = 5
 _MOST_RUNS = 60
 _RACE = "data-race"
 _OF_RESULTS = frozenset({"op-uninitialised-read", "op-nondeterministic", "op-gradient-wrong", _RACE})
-_ACCESSES = ACCESS | DAMAGE
+_ACCESSES = ACCESS | DAMAGE | {"bad-jump", "stack-smash"}
 _NEEDS: dict[str, tuple[FuzzNeed, ...]] = {
     "op-uninitialised-read": ("guard", "second-run"),
     "op-nondeterministic": ("second-run",),
@@ -58,8 +58,13 @@ def compare(campaign: Campaign, findings: Findings) -> None:
 
 def explaining(rule: str, op: str, found: Sequence[FuzzFinding]) -> str | None:
     """The rule of a finding on the op that explains another one: an access beyond a buffer can change any result."""
-    rules = (one.rule for one in found if one.call.target == op and one.rule in _ACCESSES)
+    rules = (one.rule for one in found if one.call.target == op and _is_beyond(one))
     return next(rules, None) if rule in _OF_RESULTS else None
+
+
+def _is_beyond(one: FuzzFinding) -> bool:
+    """Whether it is an access beyond a buffer; of what the sanitizers report, only a number can be out of range."""
+    return one.rule in _ACCESSES or (one.rule == "sanitizer-report" and "signed integer overflow" not in one.summary)
 
 
 def _add(

@@ -11,7 +11,7 @@ import msgspec
 
 from necropsy.fuzz import diagnosed_runs, sanitizer_tests, test_writer
 from necropsy.fuzz.campaign import Campaign, Suspect
-from necropsy.fuzz.causes import DAMAGE, Alone, Cause, is_same_cause
+from necropsy.fuzz.causes import Alone, Cause, is_same_cause, merge_victims
 from necropsy.fuzz.cheap_signature import NO_MEMORY, SLOW
 from necropsy.fuzz.configurations import PLAIN, SANITIZED, SMALL_BLOCKS, Configuration
 from necropsy.fuzz.definitions import OpDefinition
@@ -20,6 +20,7 @@ from necropsy.fuzz.engine import Ended, Engine
 from necropsy.fuzz.forked_runs import ForkedRuns
 from necropsy.fuzz.preconditions import Preconditions
 from necropsy.fuzz.recipes import Recipe
+from necropsy.fuzz.remains import DAMAGE, remains_of
 from necropsy.fuzz.sanitized_build import SanitizedBuild
 from necropsy.fuzz.shrinker import MOST_RUNS, NUMBERS, SMALL, Shrinker, with_margin
 from necropsy.model import Diagnosis, Evidence, FuzzFinding, FuzzFirst, FuzzPrecondition, Gap, Report, Reproduced
@@ -137,7 +138,10 @@ class Findings:
         return taken
 
     def add_preconditions(self, campaign: Campaign) -> None:
-        """Tell of each finding on this op what its calls have in common, where that can be learned."""
+        """Tell of each finding on this op what its calls have in common, where that can be learned.
+
+        Findings that have this in common with each other may be one.
+        """
         seconds = self.engine.limits.seconds
         self.engine.limit_seconds(_FRESH_S)
         try:
@@ -150,6 +154,9 @@ class Findings:
         finally:
             self.engine.limit_seconds(seconds)
             self.engine.use(PLAIN)
+        if not self.source.is_of_framework:
+            own = [at for at in self.causes if self.found[at].call.target == campaign.op.name]
+            merge_victims(own, self.found, self.causes, self.reports)
 
     def _precondition(self, campaign: Campaign, cause: Cause) -> FuzzPrecondition | None:
         alone = cause.alone
@@ -172,7 +179,9 @@ class Findings:
             judges=judges,
         )
         lethal = [one for suspect in cause.suspects for one in (suspect.recipe, *suspect.lethal)]
-        return preconditions.learned(campaign.survivors, lethal, again=judges != (PLAIN,))
+        learned = preconditions.learned(campaign.survivors, lethal, again=judges != (PLAIN,))
+        cause.conditions = preconditions.conditions
+        return learned
 
     # ------------------------------------------------------------ alone, and simpler
 
@@ -206,14 +215,14 @@ class Findings:
                 yield replace(alone, configuration=Configuration(memory=self.engine.limits.data))
                 return  # without the limit it might use all of the machine's memory
             yield alone
-        if own.guard is None and self.engine.has_guard:
-            # The call may have met a block that was guarded for one before it.
+        if not own.sanitized and self.engine.has_guard:
+            # The call may have met a block that was guarded for one before it; and the test's arrays lie elsewhere.
             once = (
                 *(() if alone is None else ((alone.recipe, 1),)),
                 *((recipe, 1) for recipe, _ in tries[1:]),
                 *others,
             )
-            for configuration in _BOTH_ENDS:
+            for configuration in (one for one in _BOTH_ENDS if one != own):
                 alone = self._dying(once, configuration)
                 if alone is not None:
                     yield alone
@@ -303,7 +312,8 @@ class Findings:
         alone = replace(alone, recipe=recipe)
         self._write(op, alone, headline, place, verdict.rule)
         self.reports.append(report)
-        self.causes[len(self.found)] = Cause(alone, [suspect])
+        test = place if is_new else None
+        self.causes[len(self.found)] = Cause(alone, [suspect], report, remains_of(report, verdict), test)
         self.found.append(self._finding(op, suspect, alone, again, report, verdict, place))
         return True
 

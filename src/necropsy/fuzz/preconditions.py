@@ -88,6 +88,8 @@ class Preconditions:
         self._made: set[Call] = set()
         self._random = Random(f"precondition:{op.name}")  # noqa: S311 - it is to be repeatable
         self._pools: dict[Call, list[Recipe]] = {}
+        self.conditions: tuple[Condition, ...] = ()
+        """What was learned; none where nothing was."""
         self._runs = self._deaths = 0
 
     def learned(self, accepted: Sequence[Recipe], died: Sequence[Recipe], *, again: bool) -> FuzzPrecondition | None:
@@ -277,6 +279,7 @@ class Preconditions:
         alive, dead = self.survivors.values, self.dead.values
         if any(_hold(found, values) is False for values in alive):
             return None
+        self.conditions = found
         return FuzzPrecondition(
             condition=" and ".join(map(str, found)),
             check=check(found, self.op),

@@ -7,7 +7,6 @@ a struct. The build collects the constants that the op compares with (``comparis
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from pathlib import Path
 from necropsy.confirm import address_sanitizer
 from necropsy.confirm.compiler import Builder
 from necropsy.errors import NecropsyError, NoInputError, OptionError
+from necropsy.fuzz.sanitizing_compilers import SanitizingCompiler, sanitizing_compiler
 
 SUFFIXES = (".c", ".cc", ".cpp", ".cxx", ".C")
 _HEADERS = ("eigen3", "Eigen", "unsupported/Eigen", "tensorflow/include", "/c++/", "absl")
@@ -37,15 +37,16 @@ _RECORDER = Path(__file__).with_name("comparison_constants.cc")
 
 @dataclass(frozen=True)
 class SanitizedBuild:
-    """The built library, and what it was made of. ``runtime``: the sanitizer's, which a process loads first."""
+    """The built library, and what it was made of. A process loads the runtime of ``compiler`` first."""
 
     library: Path
     sources: tuple[Path, ...]
-    runtime: str
+    compiler: SanitizingCompiler
 
     def variables(self, *, quick: bool = False) -> dict[str, str]:
         """The environment of a process that loads it; ``quick``: without the names of functions in reports."""
-        return variables(self.runtime, self.library.with_suffix(".supp"), quick=quick)
+        named = {} if quick else self.compiler.variables()
+        return variables(self.compiler.runtime, self.library.with_suffix(".supp"), quick=quick) | named
 
 
 def variables(runtime: str, suppressions: Path, *, quick: bool = False) -> dict[str, str]:
@@ -92,21 +93,18 @@ def build(sources: Sequence[Path], name: str, python: str, place: Path) -> Sanit
         NecropsyError: there is no compiler or no runtime, or the sources do not compile.
 
     """
-    runtime = address_sanitizer.runtime()
-    if runtime is None:
-        missing = shutil.which(address_sanitizer.COMPILER) is None
-        what = "is no g++" if missing else "is no runtime of AddressSanitizer for g++ (libasan.so)"
-        raise NecropsyError(f"there {what} on this machine")
+    compiler = sanitizing_compiler()
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
     recorder = place / "comparison_constants.o"
-    own = recorder.with_suffix(f".{os.getpid()}")  # another process may use it already
-    words = [address_sanitizer.COMPILER, "-c", "-O2", "-fPIC", "-o", str(own), str(_RECORDER)]
+    unfinished = recorder.with_suffix(f".{os.getpid()}")  # another process may use it already
+    words = [compiler.cpp, "-c", "-O2", "-fPIC", "-o", str(unfinished), str(_RECORDER)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise NecropsyError(f"g++ cannot compile {_RECORDER.name}: {done.stderr.strip()[-200:]}")
-    own.replace(recorder)
+        raise NecropsyError(f"{compiler.cpp} cannot compile {_RECORDER.name}: {done.stderr.strip()[-200:]}")
+    unfinished.replace(recorder)
     first, *more = sources
-    builder = Builder(first, Path(name), python, place, tuple(more))
-    library = builder.build((*address_sanitizer.FLAGS, "-fsanitize-coverage=trace-cmp", str(recorder)))
+    own = compiler.c if first.suffix == ".c" else compiler.cpp
+    builder = Builder(first, Path(name), python, place, tuple(more), own)
+    library = builder.build((*address_sanitizer.FLAGS, compiler.comparisons, str(recorder)))
     library.with_suffix(".supp").write_text(SUPPRESSIONS, encoding="ascii")
-    return SanitizedBuild(library, tuple(sources), runtime)
+    return SanitizedBuild(library, tuple(sources), compiler)

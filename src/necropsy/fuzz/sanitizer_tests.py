@@ -11,6 +11,7 @@ from necropsy.fuzz import sanitized_build
 from necropsy.fuzz.configurations import SANITIZED
 from necropsy.fuzz.recipes import Recipe
 from necropsy.fuzz.sanitized_build import SanitizedBuild
+from necropsy.fuzz.sanitizing_compilers import FAMILIES, SanitizingCompiler, runtimes_of
 from necropsy.fuzz.target.functions import VARIABLE
 from necropsy.fuzz.test_writer import MARK, Source, arguments_of, function_name, lines_of, quoted, test_name
 
@@ -39,6 +40,7 @@ def text_of(
         "",
         *top,
         f"SOURCES = {sources!r}  # beside this file",
+        f"COMPILERS = {_compilers(build.compiler, is_c=is_c)!r}  # with what their runtimes may be called",
         f"FLAGS = {shlex.join((*standards, *address_sanitizer.FLAGS, '-shared', '-fPIC', '-w'))!r}",
         f"SUPPRESSIONS = {sanitized_build.SUPPRESSIONS!r}",
         "",
@@ -56,7 +58,7 @@ def text_of(
         "",
         f"def {test_name(op)}():",
         *_TEST.format(
-            compiler="gcc" if is_c else "g++",
+            compilers=" or ".join(_compilers(build.compiler, is_c=is_c)),
             variable=VARIABLE,
             sources=SOURCES,
             rule=rule,
@@ -73,6 +75,13 @@ def text_of(
     return "\n".join(lines) + "\n"
 
 
+def _compilers(own: SanitizingCompiler, *, is_c: bool) -> dict[str, list[str]]:
+    """Any of these may build it; the first one was used."""
+    used = Path(own.c if is_c else own.cpp).name
+    others = (c if is_c else cpp for c, cpp in FAMILIES)
+    return {one: runtimes_of(one) for one in dict.fromkeys((used, *others))}
+
+
 _PASSES = "The test passes once the sanitizers have nothing to report of the call."
 _HOW = "The source is built with AddressSanitizer and UBSan, and the call is made in a process of its own."
 _STANDARD = {f"import {one}" for one in ("os", "shutil", "subprocess", "sys", "tempfile")}
@@ -84,12 +93,12 @@ _FLAGS_OF_TENSORFLOW = """\
 _TEST = """\
     import pytest
 
-    compiler = shutil.which("{compiler}")
-    if compiler is None:
-        pytest.skip("there is no {compiler} to build the source with AddressSanitizer")
-    runtime = subprocess.check_output([compiler, "-print-file-name=libasan.so"], text=True).strip()
-    if not os.path.isabs(runtime):
-        pytest.skip("{compiler} has no runtime of AddressSanitizer")
+    there = [(one, "-print-file-name=" + name) for one in COMPILERS if shutil.which(one) for name in COMPILERS[one]]
+    said = [(words[0], subprocess.check_output(words, text=True).strip()) for words in there]
+    found = [(one, runtime) for one, runtime in said if os.path.isabs(runtime)]
+    if not found:
+        pytest.skip("there is no {compilers} with AddressSanitizer to build the source with")
+    compiler, runtime = found[0]
 {framework}
     given = os.environ.get("{sources}")
     sources = given.split(os.pathsep) if given else [str(Path(__file__).parent / one) for one in SOURCES]

@@ -117,6 +117,11 @@ class Source:
     is_given: bool = False
     """The function is decorated with Hypothesis's ``@given``, and the one behind it is called."""
 
+    @property
+    def is_of_framework(self) -> bool:
+        """It is one of TensorFlow's own ops."""
+        return self.library is None and self.module is None
+
     def lines(self, place: Path) -> tuple[list[str], list[str], str]:
         """The imports, the lines at the top, and the line that makes what a call names."""
         numpy = [_NUMPY]
