@@ -233,7 +233,6 @@ _MOST_MEMBERS = 1000
 
 
 def _dump(_file: BinaryIO, _size: int, found: FoundFile) -> _Contents:
-    """A core or a minidump, packed or not."""
     from necropsy.viewing import opened
 
     return _Contents(_diagnosed(opened(Path(found.path)), found))

@@ -24,12 +24,7 @@ class Answers:
         return b"\n" in self._rest
 
     def next(self, seconds: float) -> dict[str, Any]:
-        """The next line.
-
-        Raises:
-            NecropsyError: the process ended, or prints none within ``seconds``.
-
-        """
+        """The next line. Raises NecropsyError where the process ended, or prints none within ``seconds``."""
         deadline = time.monotonic() + seconds
         while not self.has_line:
             ready, _, _ = select.select([self._file], [], [], max(0.0, deadline - time.monotonic()))

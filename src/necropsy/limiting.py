@@ -36,10 +36,8 @@ def smallest_limits(
 ) -> Searched:
     """Run the command under ever closer limits.
 
-    Raises:
-        CommandNotFoundError: there is no such command.
-        InputError: it does not work without limits, or only sometimes.
-
+    Raises CommandNotFoundError where there is no such command, and InputError where it does not work without
+    limits, or only sometimes.
     """
     if shutil.which(command[0]) is None:
         raise CommandNotFoundError(f"{command[0]}: command not found")

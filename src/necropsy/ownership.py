@@ -160,7 +160,6 @@ class Owners:
         return Whose("framework", *self._version(package)) if package is not None else None
 
     def _path(self, frame: Frame) -> str | None:
-        """None if only the module's name is known."""
         if frame.module is None:
             return None
         found = self._modules.get(file_name(frame.module), [])

@@ -22,9 +22,7 @@ _OBJECTS = 100 << 20
 def connected(address: str, cpus: int | None = None) -> Iterator[Any]:
     """Connect to a cluster; the module ``ray``. ``cpus``: how many a cluster of ``local`` has.
 
-    Raises:
-        NecropsyError: Ray is not installed, or there is no cluster.
-
+    Raises NecropsyError where Ray is not installed, or there is no cluster.
     """
     try:
         ray = importlib.import_module("ray")

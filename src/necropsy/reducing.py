@@ -110,9 +110,7 @@ def reduce(
 def check(words: Sequence[str], folder: Path, output: Path | None) -> None:
     """What can be said of a command before anything is run.
 
-    Raises:
-        NecropsyError: it cannot be reduced, or the result cannot be written there.
-
+    Raises NecropsyError where it cannot be reduced, or the result cannot be written there.
     """
     if sys.platform != "linux":
         raise NecropsyError("necropsy reduce works on Linux only so far")

@@ -110,7 +110,6 @@ def _number(text: str) -> str | None:
 
 
 def _filling(one: Argument) -> str | None:
-    """None if zeros will do."""
     if one.value is not None:
         return one.value if one.value in {"True", "False"} else _number(one.value)
     if "nan" in one.unusual:

@@ -42,12 +42,7 @@ def version() -> int:
 
 
 def restrict(folders: list[str]) -> None:
-    """Forbid this process to write outside of ``folders``.
-
-    Raises:
-        OSError: the kernel refuses.
-
-    """
+    """Forbid this process to write outside of ``folders``. Raises OSError where the kernel refuses."""
     libc = ctypes.CDLL(None, use_errno=True)
     has = version()
     changes = _CHANGES | (_REFER if has >= 2 else 0) | (_TRUNCATE if has >= 3 else 0)

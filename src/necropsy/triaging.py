@@ -198,11 +198,9 @@ class _Seen:
 
     @property
     def gaps(self) -> tuple[Gap, ...]:
-        """What was not read of files."""
         return tuple(sorted(self._gaps, key=lambda one: one.why))
 
     def told(self, session: StoreSession) -> Triage:
-        """The document's part."""
         groups = tuple(summaries.groups(session, self._options.since))
         return Triage(
             groups=groups,

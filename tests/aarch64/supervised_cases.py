@@ -25,7 +25,7 @@ import msgspec
 from necropsy import serialize
 from necropsy.capture import open_core
 from necropsy.capture.linux.inspect import guard_records
-from necropsy.capture.linux.supervise import c_library, launch, reader_pool
+from necropsy.capture.linux.supervise import c_library, launch, read_jobs
 from necropsy.capture.run_options import RunOptions, RunRecord
 from necropsy.diagnose import diagnose
 from necropsy.document import of_run
@@ -38,7 +38,7 @@ _BUDGET_S = 200.0
 _PR_SET_DUMPABLE = 4
 _PLACE = Path(tempfile.mkdtemp(prefix="cases-"))
 """The machine has run others before."""
-reader_pool._SLACK_S = 600.0
+read_jobs._SLACK_S = 600.0
 guard_records._LONGEST_S = 20.0
 
 

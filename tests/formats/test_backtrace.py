@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from necropsy.formats import backtrace, demangle_itanium
 from necropsy.formats.disassembly import instruction
-from necropsy.formats.signal_codes import code_in, code_name
+from necropsy.formats.siginfo import code_in, code_name
 from necropsy.model import Frame
 
 

@@ -143,7 +143,6 @@ def _place(path: str, options: AuditOptions, cache: Path | None) -> Path | None:
 
 
 def _hash(path: str) -> str:
-    """SHA-256 of the file; empty if missing."""
     try:
         return hashlib.sha256(Path(path).read_bytes()).hexdigest()
     except OSError:

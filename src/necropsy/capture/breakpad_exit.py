@@ -17,7 +17,7 @@ from necropsy.formats.minidump_records import (
     MemoryInfo,
     Minidump,
 )
-from necropsy.formats.signal_codes import SENT, SI_KERNEL, WITH_ADDRESS, code_name
+from necropsy.formats.siginfo import SENT, SI_KERNEL, WITH_ADDRESS, code_name
 from necropsy.formats.statuses import signal_name
 from necropsy.model import Address, Exit, Fault
 

@@ -77,7 +77,6 @@ def _process_of(path: Path) -> int | None:
 
 
 def _written(path: Path) -> float:
-    """Seconds since the epoch; 0 where unknown."""
     try:
         return path.stat().st_mtime
     except OSError:

@@ -58,7 +58,6 @@ def _candidates(folder: Path) -> Iterator[Path]:
 
 
 def _written(path: Path) -> float:
-    """Seconds since the epoch; 0 where unknown."""
     try:
         return path.stat().st_mtime
     except OSError:

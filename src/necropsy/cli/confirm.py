@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import signal
 import sys
@@ -60,11 +61,55 @@ LIMITS: tuple[Callable[[Any], Any], ...] = (
 )
 
 
+@dataclasses.dataclass(frozen=True)
+class Campaign:
+    """What was given of ``LIMITS``."""
+
+    budget: float | None
+    runs: int | None
+    yes: bool
+    scale: tuple[str, ...]
+    vary: tuple[str, ...]
+    op_source: Path | None
+    op_fixed: Path | None
+
+    @property
+    def is_given(self) -> bool:
+        """At least one of them was."""
+        return any(vars(self).values())
+
+    def options(self, timeout: float | None) -> Options:
+        """The same for the campaign; raises ``OptionError`` if ``scale`` or ``vary`` is malformed."""
+        from necropsy import proving
+        from necropsy.confirm import parameter_sweep as varying
+        from necropsy.confirm.campaign import Limits
+        from necropsy.errors import OptionError
+
+        if self.op_fixed is not None and self.op_source is None:
+            raise OptionError("--op-fixed is compared with the faulty source: give that one with --op-source")
+
+        return proving.Options(
+            limits=Limits(budget_s=self.budget, runs=self.runs),
+            yes=self.yes,
+            timeout_s=timeout,
+            op_source=self.op_source,
+            op_fixed=self.op_fixed,
+            studies=(*map(varying.scale, self.scale), *map(varying.vary, self.vary)),
+        )
+
+
 def with_limits(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options that say how far a campaign goes."""
+    """Give a command the options that say how far a campaign goes: it gets them as ``campaign``."""
+
+    @functools.wraps(command)
+    def taking(*args: Any, **given: Any) -> Any:
+        campaign = Campaign(**{one.name: given.pop(one.name) for one in dataclasses.fields(Campaign)})
+        return command(*args, campaign=campaign, **given)
+
+    wrapped: Callable[..., Any] = taking
     for option in reversed(LIMITS):
-        command = option(command)
-    return command
+        wrapped = option(wrapped)
+    return wrapped
 
 
 def refuse_elsewhere() -> None:
@@ -94,13 +139,7 @@ def confirm(  # noqa: PLR0917 - click passes them by name
     identity: str | None,
     form: str,
     out: Path | None,
-    budget: float | None,
-    runs: int | None,
-    yes: bool,
-    scale: tuple[str, ...],
-    vary: tuple[str, ...],
-    op_source: Path | None,
-    op_fixed: Path | None,
+    campaign: Campaign,
     timeout: float | None,
     *,
     full: bool,
@@ -118,47 +157,8 @@ def confirm(  # noqa: PLR0917 - click passes them by name
     if identity is not None and identity.endswith(".py") and Path(identity).is_file():
         raise click.UsageError(f"it takes a report; to run a script: necropsy run --confirm python {identity}", ctx)
     document = proving.of_kept(identity)
-    wanted = options(
-        budget=budget,
-        runs=runs,
-        yes=yes,
-        scale=scale,
-        vary=vary,
-        timeout=timeout,
-        op_source=op_source,
-        op_fixed=op_fixed,
-    )
+    wanted = campaign.options(timeout)
     ctx.exit(0 if proved(document, wanted, form=form, out=out, full=full) else 1)
-
-
-def options(
-    *,
-    budget: float | None,
-    runs: int | None,
-    yes: bool,
-    scale: Sequence[str] = (),
-    vary: Sequence[str] = (),
-    timeout: float | None = None,
-    op_source: Path | None = None,
-    op_fixed: Path | None = None,
-) -> Options:
-    """The options of a campaign; raises ``OptionError`` if ``scale`` or ``vary`` is malformed."""
-    from necropsy import proving
-    from necropsy.confirm import parameter_sweep as varying
-    from necropsy.confirm.campaign import Limits
-    from necropsy.errors import OptionError
-
-    if op_fixed is not None and op_source is None:
-        raise OptionError("--op-fixed is compared with the faulty source: give that one with --op-source")
-
-    return proving.Options(
-        limits=Limits(budget_s=budget, runs=runs),
-        yes=yes,
-        timeout_s=timeout,
-        op_source=op_source,
-        op_fixed=op_fixed,
-        studies=(*map(varying.scale, scale), *map(varying.vary, vary)),
-    )
 
 
 def proved(

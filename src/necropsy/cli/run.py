@@ -10,8 +10,7 @@ import click
 from necropsy.cli import interrupts, start
 from necropsy.cli.brevity import BriefCommand
 from necropsy.cli.completion import program
-from necropsy.cli.confirm import first_then_prove, refuse_elsewhere, with_limits
-from necropsy.cli.confirm import options as options_of
+from necropsy.cli.confirm import Campaign, first_then_prove, refuse_elsewhere, with_limits
 from necropsy.cli.numbers import Seconds
 from necropsy.cli.output import COLOR, FAILURE, FORMAT, FULL, writable, writable_folder
 from necropsy.cli.start import RunCommand
@@ -168,13 +167,7 @@ def run(  # noqa: PLR0917 - click passes them by name
     confirm: bool,
     no_debug: bool,
     failure: Path | None,
-    budget: float | None,
-    runs: int | None,
-    yes: bool,
-    scale: tuple[str, ...],
-    vary: tuple[str, ...],
-    op_source: Path | None,
-    op_fixed: Path | None,
+    campaign: Campaign,
     command: tuple[str, ...],
 ) -> None:
     """Run COMMAND as it would run without necropsy: same input, output, terminal and signals, same exit status.
@@ -216,18 +209,9 @@ def run(  # noqa: PLR0917 - click passes them by name
         words += ["--python-locals"] if python_locals else []
         words += ["--full"] if full else []
         words += [word for name in sorted(no_stacks_at) for word in ("--no-stacks-at", name)]
-        wanted = options_of(
-            budget=budget,
-            runs=runs,
-            yes=yes,
-            scale=scale,
-            vary=vary,
-            timeout=timeout,
-            op_source=op_source,
-            op_fixed=op_fixed,
-        )
+        wanted = campaign.options(timeout)
         ctx.exit(first_then_prove(words, command, wanted, json_file=json_file, form=form, out=out, full=full))
-    if scale or vary or budget or runs or yes or op_source or op_fixed:
+    if campaign.is_given:
         raise click.UsageError(
             "--scale, --vary, --op-source, --op-fixed, --budget, --runs and --yes are for --confirm", ctx
         )

@@ -322,7 +322,6 @@ def _name(fold: Fold, culprit: Culprit | None) -> str | None:
 
 
 def _asked(fix: Fix) -> int:
-    """Requested stack bytes; 0 if it names none."""
     match = re.fullmatch(r"ulimit -s (?P<kib>\d+)|threading\.stack_size\((?P<mib>\d+) << 20\)", fix.command or "")
     if match is None:
         return 0

@@ -44,9 +44,7 @@ class Batch:
     def run(self, pool: Pool) -> Batch:
         """Work at all records, whatever some of them do.
 
-        Raises:
-            TypeError: the function or a record cannot be pickled.
-
+        Raises TypeError where the function or a record cannot be pickled.
         """
         began = time.monotonic()
         self._work(pool, 0, len(self.records))

@@ -22,9 +22,7 @@ class Forked:
     def __init__(self, nursery: Nursery, *, bare: bool) -> None:
         """``bare``: it loads no function before its first call.
 
-        Raises:
-            NecropsyError: this system cannot start it.
-
+        Raises NecropsyError where this system cannot start it.
         """
         self.pid = 0
         self.connection, theirs = socket.socketpair()

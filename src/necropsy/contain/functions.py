@@ -23,12 +23,7 @@ def original(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def define(function: Callable[..., Any]) -> bytes:
-    """What ``resolve`` makes the function from, in another process.
-
-    Raises:
-        TypeError: it cannot be pickled.
-
-    """
+    """What ``resolve`` makes the function from, in another process. Raises TypeError where it cannot be pickled."""
     named = _name(function)
     if named is not None:
         return pickle.dumps(named, protocol=5)

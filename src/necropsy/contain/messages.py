@@ -32,9 +32,7 @@ class Message(NamedTuple):
 def packed(value: Any) -> Message:
     """The value, ready to be sent. Its arrays are not copied before that.
 
-    Raises:
-        Exception: it cannot be pickled.
-
+    Raises an exception where it cannot be pickled.
     """
     if not segments.AVAILABLE:
         return Message(dumps(value))
@@ -66,12 +64,7 @@ class MessageChannel(Channel):
         self._arena, self._mapped = segments.Arena(), segments.Mapped()
 
     def post(self, message: Message) -> None:
-        """Send one message.
-
-        Raises:
-            OSError: the other end has gone.
-
-        """
+        """Send one message. Raises OSError where the other end has gone."""
         moves = len(message.data) >= _LARGE_PICKLE and segments.AVAILABLE
         if not moves and not message.buffers:
             self.send(message.data)
@@ -95,10 +88,7 @@ class MessageChannel(Channel):
     def take(self) -> Message:
         """The next message.
 
-        Raises:
-            EOFError: the other end has gone.
-            OSError: a segment cannot be mapped.
-
+        Raises EOFError where the other end has gone, and OSError where a segment cannot be mapped.
         """
         size = HEADER.unpack(self._exactly(HEADER.size))[0]
         if not size & _HAS_BUFFERS:

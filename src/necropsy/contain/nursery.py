@@ -48,9 +48,7 @@ class Nursery:
     def start(self, handles: list[int], *, bare: bool = False) -> None:
         """Have a worker started with these file descriptors. ``bare``: it loads no function before its first call.
 
-        Raises:
-            NecropsyError: this system cannot start it.
-
+        Raises NecropsyError where this system cannot start it.
         """
         request = pickle.dumps(() if bare else self.expected, protocol=5)
         with self._lock:

@@ -167,7 +167,6 @@ class _Nursery:
             os.close(handle)
 
     def _be_worker(self, functions: tuple[bytes, ...], handles: list[int], told: int) -> None:
-        """In the new process."""
         try:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)

@@ -23,8 +23,6 @@ Mode = Literal["call", "values", "batch"]
 
 
 class _WorkerTraceback(Exception):  # noqa: N818 - shown as the cause of the caller's exception
-    """The traceback in the worker, as text."""
-
     def __str__(self) -> str:
         return f'\n"""\n{self.args[0]}"""'
 
@@ -54,9 +52,7 @@ class Pool:
 
         ``waits``: for its turn, where as many calls run as may. ``fresh``: one that has run nothing.
 
-        Raises:
-            NecropsyError: the pool is closed.
-
+        Raises NecropsyError where the pool is closed.
         """
         if self._pid != os.getpid():
             self._renew()
@@ -137,12 +133,7 @@ class Pool:
 
 
 def positive(**limits: float | None) -> None:
-    """Refuse limits that cannot be kept.
-
-    Raises:
-        ValueError: one is 0 or less.
-
-    """
+    """Refuse limits that cannot be kept. Raises ValueError where one is 0 or less."""
     for name, limit in limits.items():
         if limit is not None and limit <= 0:
             raise ValueError(f"{name} must be greater than 0, not {limit}")

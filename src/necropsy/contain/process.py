@@ -50,9 +50,7 @@ class WorkerProcess:
     def __init__(self, nursery: Nursery, *, bare: bool = False) -> None:
         """Start it. ``bare``: it loads no function before its first call.
 
-        Raises:
-            NecropsyError: this system cannot start one.
-
+        Raises NecropsyError where this system cannot start one.
         """
         start = spawned.Spawned if spawned.SPAWNS else Forked
         self.started: Forked | spawned.Spawned = start(nursery, bare=bare)
@@ -69,12 +67,7 @@ class WorkerProcess:
     # ------------------------------------------------------------ calls
 
     def greet(self) -> None:
-        """Wait until it is ready.
-
-        Raises:
-            Crashed: it died before that.
-
-        """
+        """Wait until it is ready. Raises Crashed where it died before that."""
         if not self.pid:
             self.pid, watcher, self._unwatched = loads(self.receive(time.monotonic() + _START_S))
             self.started.pid = self.pid
@@ -90,10 +83,7 @@ class WorkerProcess:
     def receive(self, deadline: float | None) -> Message:
         """The next message; meanwhile the output is copied.
 
-        Raises:
-            Crashed: it died.
-            DeadlineError: not before ``deadline`` (by ``time.monotonic()``).
-
+        Raises Crashed where it died, and DeadlineError where none came before ``deadline`` (by ``time.monotonic()``).
         """
         if not self._readable(0.0):
             while True:
@@ -250,7 +240,6 @@ class WorkerProcess:
 
 
 def _without_ours(crashed: Crashed) -> None:
-    """Leave out the frames of the worker's own loop."""
     ours = {worker.__file__, nursery_process.__file__, spawned_process.__file__}
     crashed.python = [frame for frame in crashed.python if frame["file"] not in ours]
 

@@ -57,9 +57,7 @@ class Arena:
     def place(self, buffers: Sequence[memoryview]) -> Placed:
         """Copy the buffers into a segment that nobody uses.
 
-        Raises:
-            OSError: there is no memory or descriptor for it.
-
+        Raises OSError where there is no memory or descriptor for it.
         """
         spans: list[Span] = []
         end = _DATA
@@ -173,12 +171,7 @@ class Mapped:
         self._mappings: dict[int, _Mapping] = {}
 
     def buffers(self, placed: Placed) -> list[memoryview]:
-        """The buffers, writeable; ``placed.handle`` becomes ours.
-
-        Raises:
-            OSError: the segment cannot be mapped.
-
-        """
+        """The buffers, writeable; ``placed.handle`` becomes ours. Raises OSError where the segment cannot be mapped."""
         for ident in placed.dropped:
             self._mappings.pop(ident, None)
         mapping = self._mappings.get(placed.ident)

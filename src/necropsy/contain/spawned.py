@@ -37,9 +37,7 @@ class Spawned:
     def __init__(self, nursery: Nursery, *, bare: bool) -> None:
         """``nursery``: says what to load, and is not started. ``bare``: no function is loaded before the first call.
 
-        Raises:
-            NecropsyError: this system cannot start it.
-
+        Raises NecropsyError where this system cannot start it.
         """
         self.output = Output()
         self.connection, theirs = _pair()
@@ -124,9 +122,7 @@ class Spawned:
 def _started(handles: tuple[int, ...], output: Output) -> subprocess.Popen[bytes]:
     """The process, with ``handles`` where the system lets it inherit them; on its stdin it is told what to do.
 
-    Raises:
-        OSError: none is to be had.
-
+    Raises OSError where none is to be had.
     """
     flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # noqa: SLF001
     command = [sys.executable, *flags, str(Path(spawned_process.__file__))]

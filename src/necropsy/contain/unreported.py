@@ -36,9 +36,7 @@ class End:
 
         It is kept like others, if it is news.
 
-        Raises:
-            Exception: it cannot be made.
-
+        Raises an exception where it cannot be made.
         """
         ended, why = self._exit(), self.unwatched or "its tracer was gone"
         crashes: tuple[Crash, ...] = ()

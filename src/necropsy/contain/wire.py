@@ -34,12 +34,7 @@ class Channel:
         return pickle.loads(data)  # noqa: S301 - both ends are one user's processes
 
     def send(self, data: bytes | bytearray | memoryview) -> None:
-        """Send one message.
-
-        Raises:
-            OSError: the other end has gone.
-
-        """
+        """Send one message. Raises OSError where the other end has gone."""
         header = HEADER.pack(len(data))
         if len(data) <= _JOINED:
             self.connection.sendall(header + data, QUIET)
@@ -48,12 +43,7 @@ class Channel:
             self.connection.sendall(data, QUIET)
 
     def receive(self) -> bytes:
-        """The next message.
-
-        Raises:
-            EOFError: the other end has gone.
-
-        """
+        """The next message. Raises EOFError where the other end has gone."""
         size = HEADER.unpack(self._exactly(HEADER.size))[0]
         return bytes(self._exactly(size))
 
@@ -93,9 +83,7 @@ def dumps(
 
     ``aside``: is given each buffer, and returns true to leave it in the pickle. ``again``: it gets them all again.
 
-    Raises:
-        Exception: it cannot be pickled.
-
+    Raises an exception where it cannot be pickled.
     """
     try:
         data = pickle.dumps(value, protocol=5, buffer_callback=aside)

@@ -272,9 +272,7 @@ def serve(
 ) -> NoReturn:
     """``faults``: the file for faulthandler, or where it is; ``unwatched``: why nobody traces this process.
 
-    Raises:
-        ConnectionError: the caller has gone.
-
+    Raises ConnectionError where the caller has gone.
     """
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=connection.close)

@@ -269,7 +269,6 @@ class _Collector:
 
 
 def _natives(one: Installed) -> Iterable[str]:
-    """Its existing libraries."""
     for row in distributions.rows(one) or ():
         if files.is_native(row.path) and not row.path.startswith(".."):
             path = os.path.normpath(f"{one.noun.location}/{row.path}")

@@ -57,7 +57,6 @@ def _owner(path: str, installed: Iterable[Installed]) -> Installed | None:
 
 
 def _version(path: str, owner: Installed | None) -> tuple[str | None, str | None]:
-    """The version and its source."""
     real = os.path.realpath(path)
     match = _IN_NAME.search(real)
     if match is not None:

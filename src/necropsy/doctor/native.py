@@ -24,8 +24,6 @@ _LOADER = ("ld-linux", "ld64.so", "linux-vdso", "linux-gate")
 
 @dataclass
 class _One:
-    """A library being examined."""
-
     path: str
     distribution: str | None
     read: Dynamic | None
@@ -115,7 +113,6 @@ class Libraries:
         return one
 
     def _resolve(self, one: _One) -> list[str]:
-        """Paths of the libraries it needs."""
         if one.read is None or one.machine != self._machine:
             one.needed = [] if one.read is not None else None
             return []

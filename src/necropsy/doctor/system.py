@@ -56,7 +56,6 @@ def mounts(variables: Mapping[str, str], reports: str | None = None) -> tuple[Mo
 
 
 def _existing(path: str) -> str:
-    """The folder or its nearest existing parent."""
     place = Path(path)
     return str(next((one for one in (place, *place.parents) if one.is_dir()), place))
 

@@ -322,7 +322,6 @@ class _Archive:
         return [chosen]
 
     def _member(self, info: zipfile.ZipInfo) -> Digest | None:
-        """None if it is not a text."""
         import zipfile
 
         try:

@@ -11,7 +11,7 @@ from necropsy.formats import backtrace, exit_status
 from necropsy.formats.disassembly import instruction
 from necropsy.formats.gdb_frames import Printed, parsed
 from necropsy.formats.log import scan
-from necropsy.formats.signal_codes import SENT, WITH_ADDRESS, code_name
+from necropsy.formats.siginfo import SENT, WITH_ADDRESS, code_name
 from necropsy.model import Address, Crash, Exit, Fault, Frame, Instruction, Message, Module, Stack, Thread
 
 NEAR_NULL = 64 * 1024
@@ -234,7 +234,6 @@ class Session:
         )
 
     def _died(self, stacks: list[_Stack]) -> _Stack | None:
-        """The thread that took the fatal signal."""
         if self.signal in _STOPPED:
             return None
         if self.signal is not None and self.stopped is not None:

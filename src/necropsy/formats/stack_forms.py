@@ -24,7 +24,7 @@ from necropsy.formats import backtrace, frame_lines
 from necropsy.formats.exit_phrases import sentence
 from necropsy.formats.exit_status import signal_name
 from necropsy.formats.lines import Line
-from necropsy.formats.signal_codes import SENT, WITH_ADDRESS, code_in, code_name
+from necropsy.formats.siginfo import SENT, WITH_ADDRESS, code_in, code_name
 from necropsy.formats.text_reports import TextReader, TextReport
 from necropsy.formats.windows_exits import STACK_OVERFLOW, end_of, fault_of, is_status
 from necropsy.model import Crash, Environment, Exit, Fault, Frame, Stack, Thread

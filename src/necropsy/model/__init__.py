@@ -7,6 +7,9 @@ empty tuple says *looked, and there was none*.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from necropsy.model import other_kinds
 from necropsy.model.base import Address, Confidence, Evidence, Gap, Noun, Severity
 from necropsy.model.concluded import (
     Change,
@@ -24,18 +27,6 @@ from necropsy.model.concluded import (
     PythonPlace,
     Report,
     Status,
-)
-from necropsy.model.dataset import (
-    Column,
-    ColumnKind,
-    DataFault,
-    Dataset,
-    Died,
-    FaultKind,
-    Part,
-    Raised,
-    SpecOrigin,
-    WalkEnd,
 )
 from necropsy.model.document import (
     Document,
@@ -65,18 +56,6 @@ from necropsy.model.environment import (
     Shadow,
     UnreadSetting,
     VersionNeed,
-)
-from necropsy.model.fuzz import (
-    CallComparison,
-    FuzzCall,
-    FuzzFinding,
-    FuzzFirst,
-    Fuzzing,
-    FuzzNeed,
-    FuzzPrecondition,
-    FuzzTarget,
-    FuzzTensor,
-    Reproduced,
 )
 from necropsy.model.needs import (
     CpuNeed,
@@ -121,24 +100,6 @@ from necropsy.model.op import (
     SourceUse,
     StackFrame,
 )
-from necropsy.model.profile import (
-    Comparison,
-    FailedCheck,
-    HeapFrame,
-    HeapStack,
-    HeapUse,
-    HeldArray,
-    ProfileMark,
-    Regression,
-    ResourceUse,
-    SetBy,
-    SmallestLimit,
-    StackElsewhere,
-    StackFunction,
-    StackUse,
-    TreeUse,
-)
-from necropsy.model.reduction import FileKind, Isolation, OtherDeath, ReducedFile, Reduction, ReductionStage
 from necropsy.model.stacks import (
     Argument,
     Call,
@@ -157,18 +118,70 @@ from necropsy.model.stacks import (
     Unusual,
     Wait,
 )
-from necropsy.model.triage import (
-    BugGroup,
-    DayCount,
-    DeathSource,
-    GroupMember,
-    GroupStatus,
-    MergedFrame,
-    MergedStack,
-    SkippedInput,
-    SuggestedMerge,
-    Triage,
-)
+
+if TYPE_CHECKING:
+    from necropsy.model.dataset import (
+        Column,
+        ColumnKind,
+        DataFault,
+        Dataset,
+        Died,
+        FaultKind,
+        Part,
+        Raised,
+        SpecOrigin,
+        WalkEnd,
+    )
+    from necropsy.model.fuzz import (
+        CallComparison,
+        FuzzCall,
+        FuzzFinding,
+        FuzzFirst,
+        Fuzzing,
+        FuzzNeed,
+        FuzzPrecondition,
+        FuzzTarget,
+        FuzzTensor,
+        Reproduced,
+    )
+    from necropsy.model.profile import (
+        Comparison,
+        FailedCheck,
+        HeapFrame,
+        HeapStack,
+        HeapUse,
+        HeldArray,
+        ProfileMark,
+        Regression,
+        ResourceUse,
+        SetBy,
+        SmallestLimit,
+        StackElsewhere,
+        StackFunction,
+        StackUse,
+        TreeUse,
+    )
+    from necropsy.model.reduction import FileKind, Isolation, OtherDeath, ReducedFile, Reduction, ReductionStage
+    from necropsy.model.triage import (
+        BugGroup,
+        DayCount,
+        DeathSource,
+        GroupMember,
+        GroupStatus,
+        MergedFrame,
+        MergedStack,
+        SkippedInput,
+        SuggestedMerge,
+        Triage,
+    )
+else:
+
+    def __getattr__(name: str) -> object:
+        """What no document of a run has, when it is asked for."""
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(other_kinds, name)
+
 
 __all__ = [
     "LAYERS",

@@ -6,25 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import BinaryIO, Literal
 
+from necropsy.model import other_kinds
 from necropsy.model.base import Gap, Noun
 from necropsy.model.concluded import Diagnosis, NotTried, Report
-from necropsy.model.dataset import Dataset
 from necropsy.model.environment import Limit
-from necropsy.model.fuzz import Fuzzing
 from necropsy.model.observed import Crash, Exit
 from necropsy.model.op import Binary
-from necropsy.model.profile import (
-    Comparison,
-    FailedCheck,
-    HeapUse,
-    ProfileMark,
-    ResourceUse,
-    SmallestLimit,
-    StackUse,
-    TreeUse,
-)
-from necropsy.model.reduction import Reduction
-from necropsy.model.triage import Triage
 
 SubjectKind = Literal[
     "process",
@@ -60,22 +47,22 @@ class Process(Noun, frozen=True, kw_only=True):
     wall_s: float | None = None
     exit: Exit | None = None
     """``running``: it was alive when the command ended."""
-    stacks: tuple[StackUse, ...] | None = None
+    stacks: tuple[other_kinds.StackUse, ...] | None = None
     """Of `necropsy run --always`: of threads that were alive when it ended. Of `necropsy profile`: of all threads that
     were seen."""
     peak_rss: int | None = None
     peak_address_space: int | None = None
-    memory: tuple[ResourceUse, ...] | None = None
+    memory: tuple[other_kinds.ResourceUse, ...] | None = None
     """Of `necropsy profile`: what was in use over time, at most 200 of the looks at it, oldest first. Of a longer run,
     that of several looks in a row at which the most memory was resident."""
-    peaks: ResourceUse | None = None
+    peaks: other_kinds.ResourceUse | None = None
     """Of `necropsy profile`: the most of each that was seen, each at a time of its own."""
-    marks: tuple[ProfileMark, ...] | None = None
+    marks: tuple[other_kinds.ProfileMark, ...] | None = None
     """Of `necropsy profile`: its children, jumps in the number of threads, the largest rises of its memory and its
     peak, by time."""
-    memory_of_tree: tuple[TreeUse, ...] | None = None
+    memory_of_tree: tuple[other_kinds.TreeUse, ...] | None = None
     """Of `necropsy profile` and the command only: the memory of it and its descendants together, as ``memory``."""
-    heap: HeapUse | None = None
+    heap: other_kinds.HeapUse | None = None
     """Of `necropsy profile --heap`: who allocated its memory."""
     limits: tuple[Limit, ...] | None = None
     """Of `necropsy profile`: those that were set, with the most that was seen of each. Else of the command where it
@@ -139,21 +126,21 @@ class Document(Noun, frozen=True, kw_only=True):
     """What could not be observed of the run as a whole."""
     passed: tuple[Passed, ...] = ()
     """Of doctor and audit: the rules that were asked and found nothing."""
-    dataset: Dataset | None = None
+    dataset: other_kinds.Dataset | None = None
     """Of ``doctor --data`` and ``check_dataset``: what the walk over the dataset saw."""
-    reduction: Reduction | None = None
+    reduction: other_kinds.Reduction | None = None
     """Of ``reduce``: what became of the program."""
-    fuzz: Fuzzing | None = None
+    fuzz: other_kinds.Fuzzing | None = None
     """Of ``fuzz``: the calls that were made, and what was found."""
     binaries: tuple[Binary, ...] | None = None
     """Of ``check``: the built libraries that were read, and what they take of the stack."""
-    comparison: Comparison | None = None
+    comparison: other_kinds.Comparison | None = None
     """Of `necropsy profile --compare`: what became worse since an older profile."""
-    failed_checks: tuple[FailedCheck, ...] | None = None
+    failed_checks: tuple[other_kinds.FailedCheck, ...] | None = None
     """Of `necropsy profile --fail-on`: the conditions that the run met, for which the exit code is 3."""
-    smallest_limits: tuple[SmallestLimit, ...] | None = None
+    smallest_limits: tuple[other_kinds.SmallestLimit, ...] | None = None
     """Of `necropsy profile --limits`."""
-    triage: Triage | None = None
+    triage: other_kinds.Triage | None = None
     """Of `necropsy triage`: the groups of the deaths that were read."""
 
 

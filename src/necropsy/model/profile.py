@@ -126,10 +126,13 @@ class TreeUse(Noun, frozen=True, kw_only=True):
 
 
 class HeldArray(Noun, frozen=True, kw_only=True):
-    """An array or a tensor that a variable of a Python function held; never its contents."""
+    """An array or a tensor that a variable of a Python function held, or several alike; never its contents."""
 
     name: str
-    """The variable."""
+    """The variable, or where it was in what the variable held: ``self.batches[3]``, ``cache['train']``."""
+    count: int | None = None
+    """Of several with the same type and shape in one list, tuple or dict: how many. ``name`` is then that of the list,
+    or the part of it that was read (``batches[-128:]``); ``shape`` is that of one, and ``bytes`` of all together."""
     type: str
     """``numpy.ndarray``, ``EagerTensor``, ``torch.Tensor``, or a class that is derived from one."""
     dtype: str | None = None
@@ -137,6 +140,12 @@ class HeldArray(Noun, frozen=True, kw_only=True):
     bytes: int | None = None
     """The number of its elements times the size of one; None where that is not known. A view shares this memory with
     what it is a view of."""
+
+    @property
+    def described(self) -> str:
+        """``images: float32 [64, 224, 224, 3]``, ``self.batches: 12 x float32 [64, 7]``."""
+        several = f"{self.count:,} x " if self.count is not None else ""
+        return f"{self.name}: {several}{self.dtype or self.type} [{', '.join(map(str, self.shape))}]"
 
 
 class ProfileMark(Noun, frozen=True, kw_only=True):

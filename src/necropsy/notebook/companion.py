@@ -170,7 +170,6 @@ def _connection(path: Path) -> dead_cell.Connection | None:
 
 
 def _started(pid: int) -> float:
-    """When a process was started, by ``time.time()``."""
     ticks = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
     uptime = float(Path("/proc/uptime").read_text().split()[0])
     return time.time() - uptime + ticks / os.sysconf("SC_CLK_TCK")

@@ -38,10 +38,8 @@ class Connection:
     def __init__(self, path: Path) -> None:
         """Read it.
 
-        Raises:
-            OSError: it is gone.
-            ValueError: it is not a connection file, or the kernel encrypts its messages.
-
+        Raises OSError where it is gone, and ValueError where it is not a connection file, or the kernel
+        encrypts its messages.
         """
         found = json.loads(path.read_text("utf-8"))
         if not isinstance(found, dict) or not isinstance(found.get("iopub_port"), int):

@@ -194,9 +194,7 @@ class ForkedCell:
 def keep_a_watcher() -> None:
     """A watcher that stays as long as this kernel, so that the next cell need not wait for one.
 
-    Raises:
-        OSError: it cannot be started.
-
+    Raises OSError where it cannot be started.
     """
     with _KEEPING:
         path = os.environ.get(client.VARIABLE)

@@ -26,9 +26,7 @@ def meeting_place(connection_file: Path) -> str:
 def keep(connection_file: Path, text: str, *, shown: bool) -> None:
     """Write it, for the user only. ``shown``: the notebook shows it already.
 
-    Raises:
-        OSError: it cannot be written.
-
+    Raises OSError where it cannot be written.
     """
     target = path(connection_file)
     handle, temporary = tempfile.mkstemp(prefix=target.stem, suffix=f"{_SUFFIX}.part", dir=target.parent)

@@ -102,10 +102,7 @@ def found(places: list[Path]) -> Iterator[Kernelspec]:
 def named(name: str, places: list[Path]) -> Kernelspec:
     """The kernelspec of that name, or in that folder.
 
-    Raises:
-        NoInputError: there is none.
-        InputError: it is damaged.
-
+    Raises NoInputError where there is none, and InputError where it is damaged.
     """
     if os.sep in name:
         path = Path(name).absolute()
@@ -126,13 +123,7 @@ def _listed(names: list[str]) -> str:
 
 
 def read(folder: Path) -> Kernelspec:
-    """The kernelspec in a folder.
-
-    Raises:
-        NoInputError: there is none.
-        InputError: it is damaged.
-
-    """
+    """The kernelspec in a folder. Raises NoInputError where there is none, and InputError where it is damaged."""
     path = folder / "kernel.json"
     try:
         spec = json.loads(path.read_text("utf-8"))
@@ -180,12 +171,7 @@ def install(kernel: Kernelspec, name: str, title: str | None, place: Path) -> Pa
 
 
 def _replaceable(folder: Path) -> None:
-    """Only one of ours is overwritten.
-
-    Raises:
-        InputError: it is another one.
-
-    """
+    """Only one of ours is overwritten. Raises InputError where it is another one."""
     if not folder.exists():
         return
     try:

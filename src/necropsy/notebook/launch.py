@@ -51,7 +51,6 @@ def main(command: Sequence[str]) -> NoReturn:
 
 
 def _watched(command: list[str]) -> list[str]:
-    """Have this process watched; the command to execute."""
     file = connection_file(command)
     if client.VARIABLE not in os.environ:
         client.start()  # it gets ready meanwhile
@@ -97,9 +96,7 @@ def is_ipykernel(command: Sequence[str]) -> bool:
 def _take_over(file: Path) -> None:
     """Wait until the companion of the kernel that had this connection file before has given up its address.
 
-    Raises:
-        OSError: there is none.
-
+    Raises OSError where there is none.
     """
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(_ADDRESS_S)

@@ -104,9 +104,7 @@ class _Parser(argparse.ArgumentParser):
 def _arguments(line: str) -> tuple[list[str], float | None]:
     """The names of the variables that come back, and the time limit.
 
-    Raises:
-        UsageError: IPython shows it in one line.
-
+    Raises UsageError, which IPython shows in one line.
     """
     parser = _Parser(prog="%%necropsy", add_help=False)
     parser.add_argument("-o", "--out", nargs="+", action="extend", default=[])

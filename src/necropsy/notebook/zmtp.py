@@ -93,12 +93,7 @@ class Publisher:
     """An address at which subscribers are served."""
 
     def __init__(self, transport: str, ip: str, port: int) -> None:
-        """Listen, as the kernel did.
-
-        Raises:
-            OSError: the address is not free.
-
-        """
+        """Listen, as the kernel did. Raises OSError where the address is not free."""
         if transport == "ipc":
             self.listener = socket.socket(socket.AF_UNIX)
             self.path: str | None = f"{ip}-{port}"

@@ -56,9 +56,7 @@ def variables(command: Sequence[str], folder: Path, *, native: bool = False) -> 
 
     ``native``: with the functions of C and C++ that allocate, which takes longer.
 
-    Raises:
-        NecropsyError: memray cannot be used here; the message says why, the hint what to do instead.
-
+    Raises NecropsyError where memray cannot be used here; the message says why, the hint what to do instead.
     """
     preloaded = os.environ.get("LD_PRELOAD", "")
     if (found := _ALLOCATORS.search(preloaded)) is not None:

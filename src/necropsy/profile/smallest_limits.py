@@ -38,7 +38,6 @@ class _Kind:
     share: float
 
     def change(self, octets: int) -> Change:
-        """The change of a run that sets it."""
         return Change(stack_limit=octets) if self.name == "RLIMIT_STACK" else Change(address_space=octets)
 
     def is_close(self, low: int, high: int) -> bool:
@@ -55,7 +54,7 @@ _MEMORY = _Kind("RLIMIT_AS", "address space", "mapped", least=1 << 20, grain=1 <
 
 
 class _SpentError(Exception):
-    """The time is over."""
+    pass
 
 
 @dataclass

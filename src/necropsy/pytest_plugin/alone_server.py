@@ -49,9 +49,7 @@ class AloneServer:
     def run(self, nodeid: str, limit: float) -> int | None:
         """Run the test: the wait status of its process, None where it did not end in time.
 
-        Raises:
-            OSError: the server has ended.
-
+        Raises OSError where the server has ended.
         """
         try:
             clerk.send(self._ours, (nodeid, limit))

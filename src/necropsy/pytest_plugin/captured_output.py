@@ -110,12 +110,7 @@ class FaultFile:
     """
 
     def __init__(self) -> None:
-        """Make it.
-
-        Raises:
-            OSError: there is no room, or no descriptor.
-
-        """
+        """Make it. Raises OSError where there is no room, or no descriptor."""
         self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - as long as the sessions
 
     def redirect(self) -> None:

@@ -23,12 +23,7 @@ class Children:
         self._on_child = signal.getsignal(signal.SIGCHLD)
 
     def fork(self) -> int:
-        """As ``os.fork``.
-
-        Raises:
-            OSError: no process can be created.
-
-        """
+        """As ``os.fork``. Raises OSError where no process can be created."""
         if self._mask is None:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it would cost us the exit status
             self._mask = set(signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, *_FORWARDED}))

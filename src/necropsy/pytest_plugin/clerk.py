@@ -71,23 +71,13 @@ class Clerk:
 
 
 def send(connection: socket.socket, message: object) -> None:
-    """Send a message to another process of ours.
-
-    Raises:
-        OSError: nobody is there.
-
-    """
+    """Send a message to another process of ours. Raises OSError where nobody is there."""
     data = pickle.dumps(message, protocol=4)
     connection.sendall(_LENGTH.pack(len(data)) + data)
 
 
 def receive(connection: socket.socket) -> Any:
-    """The next message.
-
-    Raises:
-        EOFError: nobody is left who could send one.
-
-    """
+    """The next message. Raises EOFError where nobody is left who could send one."""
     size = _LENGTH.unpack(_exactly(connection, _LENGTH.size))[0]
     return pickle.loads(_exactly(connection, size))  # noqa: S301 - both ends are ours
 

@@ -102,12 +102,7 @@ def _is_plain(frame: dict[str, Any]) -> bool:
 
 
 def _write(document: Document, folder: Path) -> None:
-    """Both forms, with the same name.
-
-    Raises:
-        OSError: the folder cannot be made or written to.
-
-    """
+    """Both forms, with the same name. Raises OSError where the folder cannot be made or written to."""
     from necropsy import report_archive, serialize
     from necropsy.reports import markdown
 

@@ -43,9 +43,7 @@ class Journal:
     def __init__(self, handle: int | None = None) -> None:
         """Make it: a file without a name, or take over the file ``handle``.
 
-        Raises:
-            OSError: there is no room, or no descriptor.
-
+        Raises OSError where there is no room, or no descriptor.
         """
         if handle is None:
             handle, path = tempfile.mkstemp(prefix="necropsy-journal-")
@@ -57,12 +55,7 @@ class Journal:
 
     @classmethod
     def at(cls, path: Path) -> Journal:
-        """A journal that another process reads by its name.
-
-        Raises:
-            OSError: it cannot be written there.
-
-        """
+        """A journal that another process reads by its name. Raises OSError where it cannot be written there."""
         return cls(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
     def own(self) -> None:
@@ -106,12 +99,7 @@ class Journal:
 
 
 def read_file(path: Path) -> list[tuple[bytes, bytes]]:
-    """The records of a journal that has a name.
-
-    Raises:
-        OSError: there is none.
-
-    """
+    """The records of a journal that has a name. Raises OSError where there is none."""
     return list(_records(path.read_bytes()))
 
 

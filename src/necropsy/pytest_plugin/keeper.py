@@ -75,9 +75,7 @@ class Keeper:
     def keep(self) -> Session:
         """Fork. Returns in each session; this process ends as the last one of them ends.
 
-        Raises:
-            OSError: not even one process could be created.
-
+        Raises OSError where not even one process could be created.
         """
         for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
             with contextlib.suppress(Exception):

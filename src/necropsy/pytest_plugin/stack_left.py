@@ -71,7 +71,6 @@ class StackLeft:
         )
 
     def _warn(self) -> None:
-        """Say once that something is not measured."""
         if self._stacks.gaps and not self._warned:
             self._warned = True
             gap = self._stacks.gaps[0]

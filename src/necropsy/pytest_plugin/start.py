@@ -16,12 +16,7 @@ VARIABLE = "NECROPSY_PYTEST_SESSION"
 
 
 def start(config: pytest.Config) -> None:
-    """Fork: this function returns in the session.
-
-    Raises:
-        pytest.UsageError: an option contradicts another one.
-
-    """
+    """Fork: this function returns in the session. Raises pytest.UsageError where an option contradicts another one."""
     known = config.known_args_namespace
     if os.environ.get(VARIABLE) == str(os.getpid()):
         return

@@ -127,9 +127,7 @@ class Campaign:
     def begin(self, signature: str | None = None) -> Reduced:
         """Run the program until it dies; with ``signature``, this death.
 
-        Raises:
-            NothingToReduceError: it does not.
-
+        Raises NothingToReduceError where it does not.
         """
         self._stage = "first run"
         count = self.count
@@ -176,10 +174,8 @@ class Campaign:
     def reduce(self) -> Reduced:
         """All stages, again and again, until nothing changes or the time is up.
 
-        Raises:
-            NothingToReduceError: the death does not repeat.
-            KeyboardInterrupt: the user wants what there is; ``result`` has it.
-
+        Raises NothingToReduceError where the death does not repeat, and KeyboardInterrupt where the user wants
+        what there is; ``result`` has it.
         """
         result = self.result
         try:

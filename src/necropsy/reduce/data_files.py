@@ -203,7 +203,6 @@ def _containers(value: Any, at: JsonPath = ()) -> Iterator[JsonPath]:
 
 
 def _leaves(value: Any) -> Iterator[JsonPath]:
-    """The paths of what is no list or object."""
     for at in _containers(value):
         container = _at(value, at)
         keys = range(len(container)) if isinstance(container, list) else container
@@ -217,7 +216,6 @@ def _at(value: Any, path: JsonPath) -> Any:
 
 
 def _replaced(value: Any, path: JsonPath, new: Any) -> Any:
-    """A copy with ``new`` at ``path``."""
     if not path:
         return new
     if isinstance(value, list):

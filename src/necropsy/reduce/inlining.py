@@ -97,7 +97,6 @@ def _mentions(tree: ast.AST) -> Counter[str | None]:
 
 
 def _evaluated(statement: ast.stmt) -> Iterator[ast.Call]:
-    """The calls that a statement makes itself."""
     waiting: list[ast.AST] = [statement]
     while waiting:
         node = waiting.pop()

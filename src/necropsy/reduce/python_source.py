@@ -91,9 +91,7 @@ class Source:
     def edited(self, edits: Iterable[Edit]) -> bytes:
         """The file after some edits, in its own encoding. An edit within another one has no effect.
 
-        Raises:
-            UnicodeEncodeError: the encoding of the file has no such characters.
-
+        Raises UnicodeEncodeError where the encoding of the file has no such characters.
         """
         pieces: list[bytes] = []
         at = 0

@@ -95,7 +95,6 @@ def reindented(source: Source, statements: Sequence[ast.stmt], indent: bytes) ->
 
 
 def _lines_in_strings(statements: Sequence[ast.stmt]) -> set[int]:
-    """Lines that begin within a string."""
     return {
         line
         for statement in statements

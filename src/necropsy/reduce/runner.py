@@ -182,7 +182,6 @@ class Runner:
             self.prepare(program)
 
     def _register(self, pid: int) -> None:
-        """Have the interpreter and its forks traced."""
         try:
             answer = watch.register(pid, show=False, keep=False)
         except OSError as error:
@@ -192,12 +191,7 @@ class Runner:
             self.close()
 
     def run(self, program: Program, timeout_s: float, *, observe: bool = False) -> Outcome:
-        """Run the program as fast as is sound.
-
-        Raises:
-            NecropsyError: the interpreter for forks was lost twice.
-
-        """
+        """Run the program as fast as is sound. Raises NecropsyError where the interpreter for forks was lost twice."""
         with self._lock:
             for _ in range(2):
                 if self._is_stopped:

@@ -104,7 +104,6 @@ def _without_unbound(program: Program, functions: Collection[tuple[str, str]]) -
 
 
 def _bound(node: ast.AST) -> set[str]:
-    """The names that are bound anywhere in a node."""
     return {name for one in ast.walk(node) for name in bound_names(one)}
 
 
@@ -167,7 +166,6 @@ class _Slice:
         self._waiting: list[ast.stmt] = []
 
     def keep_frame(self, node: ast.stmt) -> None:
-        """Keep the statement of a frame."""
         self.keep(node)
         statement = self._of[node]
         self.begins_in_a_module = statement.scope is None
@@ -176,7 +174,6 @@ class _Slice:
             self.on_stack.add((statement.path, statement.scope_name))
 
     def keep(self, node: ast.stmt) -> None:
-        """Keep a statement and those around it."""
         for one in (*self._of[node].around, node):
             if one not in self.nodes:
                 self.nodes.add(one)
@@ -321,7 +318,6 @@ def _itself(node: ast.stmt) -> Iterator[ast.AST]:
 
 
 def _targets(node: ast.stmt) -> Iterator[ast.expr]:
-    """What a statement assigns."""
     found: list[ast.expr] = []
     if isinstance(node, ast.Assign | ast.Delete):
         found += node.targets

@@ -89,9 +89,7 @@ class Trials:
     def accepts(self, candidate: Program, current: Program) -> bool:
         """The candidate still dies the same death. ``current`` is what was accepted last.
 
-        Raises:
-            OutOfBudgetError: the time is up.
-
+        Raises OutOfBudgetError where the time is up.
         """
         key = candidate.digest()
         known = self._known.get(key)
@@ -124,12 +122,7 @@ class Trials:
         return lanes.start(run)
 
     def decided(self, candidate: Program, current: Program, running: Running | None) -> bool:
-        """As ``accepts``, of a candidate that was started.
-
-        Raises:
-            OutOfBudgetError: the time is up.
-
-        """
+        """As ``accepts``, of a candidate that was started. Raises OutOfBudgetError where the time is up."""
         key = candidate.digest()
         if running is None or key in self._known:
             return self.accepts(candidate, current)
@@ -152,12 +145,7 @@ class Trials:
             yield self.one(program)
 
     def one(self, program: Program) -> Outcome:
-        """One run.
-
-        Raises:
-            OutOfBudgetError: the time is up.
-
-        """
+        """One run. Raises OutOfBudgetError where the time is up."""
         if time.monotonic() > self.deadline:
             raise OutOfBudgetError
         with self._counting:

@@ -66,12 +66,7 @@ class Workspace:
         }
 
     def copy(self, root: Path) -> Copied:
-        """Take over the user's folder.
-
-        Raises:
-            NecropsyError: it has too many files, or the disk is full.
-
-        """
+        """Take over the user's folder. Raises NecropsyError where it has too many files, or the disk is full."""
         result = Copied()
         copied = 0
         linked: list[str] = []
@@ -133,9 +128,7 @@ class Workspace:
     def put(self, files: Mapping[str, bytes]) -> None:
         """Make the copy have these files with these contents and no others, whatever a trial has done to it.
 
-        Raises:
-            NecropsyError: the disk is full.
-
+        Raises NecropsyError where the disk is full.
         """
         try:
             self._put(files)

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from necropsy.model import Diagnosis, Document, Fix, Report
-from necropsy.reports import experiments, stack_usage, user_line, wording
-from necropsy.reports.deadlock import group_title, grouped
+from necropsy.reports import experiments, user_line, wording
 from necropsy.reports.terminal import (
     BOLD,
     RED,
@@ -66,7 +65,9 @@ def render(
                 shown += row
         lines += ["", *shown, *others]
         lines += closing(reports[0], again, width) if again is not None else []
-    if document is not None:
+    if document is not None and wording.tells_of_stacks(document):
+        from necropsy.reports import stack_usage
+
         lines += stack_usage.draw(document, width, pen)
     return without_commands("\n".join(lines) + "\n") if lines else ""
 
@@ -251,6 +252,8 @@ def _threads(report: Report) -> str | None:
     shown = wording.shown_thread(report.crash)
     if shown is None or not wording.stood(report.crash):
         return None
+    from necropsy.reports.deadlock import group_title, grouped
+
     groups = grouped(one for one in report.crash.threads or () if one is not shown)
     said = []
     for group in groups[:_OTHERS]:

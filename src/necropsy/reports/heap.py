@@ -130,8 +130,8 @@ def held_in_words(arrays: Sequence[HeldArray]) -> str:
 
 
 def _array(one: HeldArray) -> str:
-    shape = ", ".join(map(str, one.shape))
-    return clean(f"{one.name}: {one.dtype or one.type} [{shape}]") + (f", {size(one.bytes)}" if one.bytes else "")
+    together = " together" if one.count is not None else ""
+    return clean(one.described) + (f", {size(one.bytes)}{together}" if one.bytes else "")
 
 
 def held_at(process: Process, frame: HeapFrame | None) -> tuple[HeldArray, ...]:

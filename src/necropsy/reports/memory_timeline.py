@@ -196,7 +196,6 @@ def _levels(top: float) -> list[float]:
 
 
 def _times(start: float, seconds: float) -> list[float]:
-    """Four to ten round times."""
     raw = seconds / 5
     unit = 10.0 ** math.floor(math.log10(raw))
     step = next(factor * unit for factor in (1, 2, 5, 10) if factor * unit >= raw * 0.8)

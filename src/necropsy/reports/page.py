@@ -140,7 +140,6 @@ def _coded(value: str) -> markupsafe.Markup:
 
 
 def _whole(value: str) -> markupsafe.Markup:
-    """Multi-line text with printable lines."""
     import markupsafe
 
     return markupsafe.Markup("\n").join(clean(line) for line in value.split("\n"))

@@ -110,7 +110,6 @@ def _text(document: Document, reduction: Reduction, programs: Mapping[str, str],
 
 
 def _last(document: Document) -> Document:
-    """The report on the reduced program alone."""
     return msgspec.structs.replace(document, kind="diagnosis", reports=document.reports[-1:], reduction=None, gaps=())
 
 

@@ -15,23 +15,18 @@ CHILDREN = 10
 
 
 def draw(document: Document, width: int, pen: Pen) -> list[str]:
-    """How the command ended, its stacks and memory, and whether it fits elsewhere; empty if nothing was measured."""
-    if not document.processes or document.kind != "run":
-        return []
+    """How the command ended, its stacks and memory, and whether it fits elsewhere; for ``wording.tells_of_stacks``."""
     own, *children = document.processes
-    lines: list[str] = []
-    if own.stacks is not None or not document.reports:
-        lines += ["", *_head(own, width, pen)]
+    lines = ["", *_head(own, width, pen)]
     if own.stacks is not None:
         lines += _table(own, width, pen)
         lines += _fits(own, width, pen)
-    # After a death that is told above, nobody asks for children that were well.
-    measured = [child for child in children if child.stacks is not None] if lines else []
+    measured = [child for child in children if child.stacks is not None]
     for child in measured[:CHILDREN]:
         lines += _child(child, width, pen)
     if len(measured) > CHILDREN:
         lines.append(f"  and {len(measured) - CHILDREN} more child processes")
-    for gap in document.gaps if lines else ():
+    for gap in document.gaps:
         lines += wrap(f"not observed: {gap.part}: {gap.why}", width, first="  ")
     return lines
 

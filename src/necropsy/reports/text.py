@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from necropsy.model import Diagnosis, Document, Evidence, Fix, Report, Thread
-from necropsy.reports import deadlock, environment, experiments, stack, stack_usage, user_line, wording
-from necropsy.reports.deadlock import group_names, group_title, grouped
+from necropsy.reports import experiments, stack, user_line, wording
 from necropsy.reports.terminal import (
     BOLD,
     DIM,
@@ -50,7 +49,10 @@ def render(
         lines += _report(report, subject, width, pen)
     if json_file is not None and subject.reports:
         lines += ["", *wrap(f"Everything that was seen: {json_file}", width, first="  ", rest="  ")]
-    lines += stack_usage.draw(subject, width, pen)
+    if wording.tells_of_stacks(subject):
+        from necropsy.reports import stack_usage
+
+        lines += stack_usage.draw(subject, width, pen)
     return without_commands("\n".join(lines) + "\n") if lines else ""
 
 
@@ -70,8 +72,11 @@ def _report(report: Report, document: Document | None, width: int, pen: Pen) -> 
         lines += wrap(wording.contradiction(one), width, first="  Note: ")
     lines.append("")
     lines += _facts(report, document, width, pen)
-    if drawn := deadlock.lines(verdict):
-        lines += ["", pen(deadlock.TITLE, BOLD), *(cut(clean(f"  {line}"), width) for line in drawn)]
+    if verdict is not None and verdict.deadlock:
+        from necropsy.reports import deadlock
+
+        drawn = (cut(clean(f"  {line}"), width) for line in deadlock.lines(verdict))
+        lines += ["", pen(deadlock.TITLE, BOLD), *drawn]
     if verdict is not None:
         lines += ["", pen("Evidence", BOLD), *_evidence(wording.evidence(verdict), width, pen)]
     lines += _experiments(report, width, pen)
@@ -91,17 +96,25 @@ def _report(report: Report, document: Document | None, width: int, pen: Pen) -> 
         for fix in fixes:
             lines += _fix(fix, width, "  * ")
     lines += _possible(verdict, width, pen)
-    if report.environment_findings:
-        lines += ["", pen(environment.TITLE, BOLD)]
-    for found in report.environment_findings:
-        lines += wrap(environment.finding(found), width, first="  * ")
-        for fix in found.fixes[:1]:
-            lines += _fix(fix, width, "    ")
+    lines += _environment(report, width, pen)
     for heading, diagnoses in experiments.alternatives(report):
         lines += ["", pen(heading, BOLD)]
         for other in diagnoses:
             lines += wrap(experiments.rival(other), width, first="  * ")
     lines += _missing(report, width, pen)
+    return lines
+
+
+def _environment(report: Report, width: int, pen: Pen) -> list[str]:
+    if not report.environment_findings:
+        return []
+    from necropsy.reports import environment
+
+    lines = ["", pen(environment.TITLE, BOLD)]
+    for found in report.environment_findings:
+        lines += wrap(environment.finding(found), width, first="  * ")
+        for fix in found.fixes[:1]:
+            lines += _fix(fix, width, "    ")
     return lines
 
 
@@ -123,6 +136,8 @@ def _source_line(report: Report, width: int, pen: Pen) -> list[str]:
 
 def _others(threads: Sequence[Thread], width: int, pen: Pen) -> list[str]:
     """If nothing crashed, the others may wait for any thread."""
+    from necropsy.reports.deadlock import group_names, group_title, grouped
+
     lines: list[str] = []
     groups = grouped(threads)
     for group in groups[:OTHER_THREADS]:

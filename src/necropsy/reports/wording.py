@@ -129,6 +129,16 @@ def follows(report: Report, document: Document | None) -> bool:
     )
 
 
+def tells_of_stacks(document: Document) -> bool:
+    """How the command ended and what its stacks held is told: of a run that was measured, or in which nothing died.
+
+    After a death that is told above, nobody asks for children that were well.
+    """
+    if document.kind != "run" or not document.processes:
+        return False
+    return document.processes[0].stacks is not None or not document.reports
+
+
 def lives(crash: Crash) -> bool:
     """It was read while it ran, and was not stopped for good."""
     return crash.exit is not None and crash.exit.kind == "running"

@@ -11,11 +11,14 @@ import importlib
 import pkgutil
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from necropsy.errors import RuleError
-from necropsy.model import CallComparison, Crash, Environment, Part, Process
+from necropsy.model import Crash, Environment, Process
 from necropsy.rule import Rule
+
+if TYPE_CHECKING:  # no rule on a crash is asked about these
+    from necropsy.model import CallComparison, Part
 
 _OF_FILES = frozenset({"binaries", "uses", "code"})
 """Parts of an environment that only ``necropsy check`` fills."""

@@ -72,10 +72,7 @@ def with_line_at_peak(found: Finding | None, process: Process) -> Finding | None
         return found
     line = f"{peak.python.file}:{peak.python.line}"
     where = f"{line} in {peak.python.function}" if peak.python.function else line
-    held = [
-        f"{one.name}: {one.dtype} [{', '.join(map(str, one.shape))}]" + (f", {size(one.bytes)}" if one.bytes else "")
-        for one in peak.arrays
-    ]
+    held = [one.described + (f", {size(one.bytes)}" if one.bytes else "") for one in peak.arrays]
     evidence = Evidence(
         claim="this line ran as its memory reached the peak",
         seen="; ".join([where, *held]),

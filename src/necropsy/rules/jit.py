@@ -89,7 +89,6 @@ def _makers(crash: Crash, place: int) -> tuple[str | None, str | None, list[str]
 
 
 def _maker(names: tuple[str, ...] | list[str], table: tuple[tuple[str, re.Pattern[str]], ...]) -> str | None:
-    """By the innermost name that matches."""
     for name in names:
         for maker, pattern in table:
             if pattern.fullmatch(name):

@@ -123,6 +123,8 @@ def _used(text: str, packages: Iterable[str]) -> list[str]:
     """Packages that the text shows as imported, installed with a version, or by one of their files."""
     found = []
     for name in packages:
+        if name not in text:
+            continue  # so it is in most texts, and costs nothing to see
         word = re.escape(name)
         shown = (
             rf"(?m)\b(?:import|from) {word}\b|^{word}==\d|[;,] ?import {word}\b|(?:site|dist)-packages[/\\]{word}[/\\.]"

@@ -50,7 +50,6 @@ def _interpreter(paths: list[str]) -> str:
 
 
 def _distributions(modules: tuple[Module, ...]) -> Iterator[Distribution]:
-    """The packages that libraries were loaded from."""
     found: dict[str, Module] = {}
     for one in modules:
         if one.package is not None and one.version is not None:

@@ -138,7 +138,6 @@ def _variables(crash: Crash) -> set[str]:
 
 
 def _named_variables(crash: Crash, verdict: Diagnosis) -> set[str]:
-    """The set variables that the quoted messages name."""
     words = "\n".join(one.seen for one in verdict.evidence)
     return _variables(crash) & set(_VARIABLE.findall(words))
 

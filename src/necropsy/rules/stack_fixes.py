@@ -94,7 +94,6 @@ def _on_windows(overflow: Overflow, wanted: int, room: str, caution: str) -> tup
 
 
 def _runs_python(overflow: Overflow) -> bool:
-    """True if it is unknown."""
     modules = overflow.crash.modules
     if modules is None:
         return program_of(overflow.crash).lower().startswith("python")

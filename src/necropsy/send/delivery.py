@@ -43,8 +43,6 @@ class Outcome:
 
 @dataclass
 class _Clock:
-    """Counts down what may be waited."""
-
     left_s: float
     sleep: Callable[[float], None]
 

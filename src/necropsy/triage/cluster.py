@@ -39,9 +39,7 @@ def read_parts(
     ``folder``: for the rows, in a place that all machines have. ``jobs``: how many parts are read at a time, by default
     as many as the cluster has CPUs.
 
-    Raises:
-        NecropsyError: there is no Ray, no cluster, or a machine cannot read or write there.
-
+    Raises NecropsyError where there is no Ray, no cluster, or a machine cannot read or write there.
     """
     _make(folder)
     try:

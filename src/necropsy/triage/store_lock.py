@@ -40,10 +40,8 @@ class LockHolder(msgspec.Struct, frozen=True, kw_only=True):
 def held(folder: Path, wait_s: float = WAIT_S) -> Iterator[None]:
     """Hold the lock of ``folder``.
 
-    Raises:
-        StoreBusyError: another process still holds it after ``wait_s`` seconds.
-        NecropsyError: the folder cannot be written.
-
+    Raises StoreBusyError where another process still holds it after ``wait_s`` seconds, and NecropsyError where the
+    folder cannot be written.
     """
     path = folder / NAME
     until = time.monotonic() + wait_s

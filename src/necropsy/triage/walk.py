@@ -37,9 +37,7 @@ class Walked(msgspec.Struct, frozen=True):
 def walk(paths: Iterable[str | os.PathLike[str]], *, leave_out: Sequence[Path] = ()) -> Walked:
     """The files below ``paths``, each of which is a folder or a file, without the folders of ``leave_out``.
 
-    Raises:
-        NoInputError: one of ``paths`` does not exist, or is a folder that may not be read.
-
+    Raises NoInputError where one of ``paths`` does not exist, or is a folder that may not be read.
     """
     walking = _Walk({_identity(one) for one in leave_out} - {None})
     for path in paths:
@@ -114,7 +112,6 @@ _KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a de
 
 
 def _identity(path: str | os.PathLike[str]) -> tuple[int, int] | None:
-    """None where there is no such folder."""
     try:
         status = os.stat(path)  # noqa: PTH116 - as above
     except OSError:

@@ -164,7 +164,6 @@ def _with_workers(walked: Walked) -> Walked:
 
 
 def _stopped(attempt: _Attempt, timeout: float) -> Walked:
-    """Time ran out while an element was being fetched."""
     seen = (attempt.snapshot or {}).get("dataset") or {}
     seen |= {"ended": "timeout", "elements": attempt.at.first}
     phase = PHASES[attempt.at.phase]

@@ -78,9 +78,7 @@ def disable() -> bool:
 def register(pid: int | None = None, *, show: bool = True, keep: bool = True) -> Answer:
     """Have a process watched: this one, or another of the same user with the children that it has.
 
-    Raises:
-        OSError: the watcher cannot be started, or does not answer.
-
+    Raises OSError where the watcher cannot be started, or does not answer.
     """
     if sys.platform == "win32" and pid is None:
         from necropsy.watch import windows_client
@@ -115,9 +113,7 @@ def register(pid: int | None = None, *, show: bool = True, keep: bool = True) ->
 def start() -> str:
     """Start a watcher, and leave its socket's path in the environment. Returns the path.
 
-    Raises:
-        OSError: no process, folder or descriptor is to be had.
-
+    Raises OSError where no process, folder or descriptor is to be had.
     """
     import subprocess
     import tempfile
@@ -155,12 +151,7 @@ def start() -> str:
 
 
 def ask(path: str, request: bytes) -> bytes:
-    """The watcher's answer.
-
-    Raises:
-        OSError: there is none.
-
-    """
+    """The watcher's answer. Raises OSError where there is none."""
     connection = connect(path)
     try:
         connection.send(request)
@@ -173,12 +164,7 @@ def ask(path: str, request: bytes) -> bytes:
 
 
 def connect(path: str) -> socket:
-    """A connection to the watcher, which may trace us from now on.
-
-    Raises:
-        OSError: there is none.
-
-    """
+    """A connection to the watcher, which may trace us from now on. Raises OSError where there is none."""
     from _socket import AF_UNIX, SOCK_SEQPACKET, socket
 
     connection = socket(AF_UNIX, SOCK_SEQPACKET)

@@ -16,9 +16,7 @@ _MOST = 64
 def duplicate(process: int, number: int) -> int:
     """A copy of the descriptor ``number`` of a process, which ``process``, a pidfd, stands for.
 
-    Raises:
-        OSError: it has none of this number, or we may not.
-
+    Raises OSError where it has none of this number, or we may not.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     found = int(libc.syscall(ctypes.c_long(_PIDFD_GETFD), process, number, 0))

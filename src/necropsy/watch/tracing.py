@@ -219,7 +219,6 @@ def _wishes(task: Task, death: Death) -> Wishes:
 
 
 def _stderr_of(pid: int) -> int | None:
-    """What the process has open as stderr now."""
     with contextlib.suppress(OSError):
         handle = os.pidfd_open(pid)
         try:

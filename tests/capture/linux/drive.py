@@ -179,9 +179,9 @@ def impatient() -> None:
 
 def patient() -> None:
     """What no budget limits may take any time."""
-    from necropsy.capture.linux.supervise import reader_pool
+    from necropsy.capture.linux.supervise import read_jobs
 
-    reader_pool._SLACK_S = 600.0
+    read_jobs._SLACK_S = 600.0
 
 
 def late_to_stop() -> None:

@@ -14,8 +14,8 @@ import pytest
 from supervised import record_of, until, words
 
 from necropsy.capture.linux.inspect.interpreter import InterpreterState
+from necropsy.capture.linux.stderr.exception_watch import Finalizations
 from necropsy.capture.linux.supervise import hardware_breakpoint, ptrace
-from necropsy.capture.linux.supervise.finalization import Finalizations
 
 WITHOUT_CAPABILITIES = ("setpriv", "--inh-caps=-all", "--bounding-set=-all")
 OPENS = """
@@ -33,7 +33,7 @@ if os.fork():
 TRACES = """
 import sys, time
 from necropsy.capture.linux.supervise import ptrace
-from necropsy.capture.linux.supervise.finalization import Finalizations
+from necropsy.capture.linux.stderr.exception_watch import Finalizations
 ptrace.seize(int(sys.argv[1]), 0)
 ends = Finalizations()
 ends.expect(int(sys.argv[1]))

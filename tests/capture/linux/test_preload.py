@@ -6,14 +6,14 @@ import subprocess
 import sys
 
 SCRIPT = """
-from necropsy.capture.linux.supervise import preload
-preload.AFTER_S, preload.SOON_S, preload.QUIET_S = {after}, {soon}, 0.01
+from necropsy.capture.linux.supervise import crash_capture
+crash_capture.AFTER_S, crash_capture.SOON_S, crash_capture.QUIET_S = {after}, {soon}, 0.01
 loaded = []
 def pieces():
     for number, soon in enumerate((True, False, False)):
         loaded.append(str(number))
         yield soon
-waiting = preload.Preloader(pieces())
+waiting = crash_capture.Preloader(pieces())
 for what in {steps}:
     if what == "hurry":
         waiting.hurry()

@@ -155,12 +155,13 @@ def test_rises_have_the_arrays_of_the_function_with_their_shapes(tmp_path: Path)
     assert step["python"]["function"] == "load"
     doubled = {
         "name": "doubled",
+        "count": None,
         "type": "numpy.ndarray",
         "dtype": "float64",
         "shape": [12, 1 << 20],
         "bytes": 96 * MIB,
     }
-    batch = {"name": "batch", "type": "numpy.ndarray", "dtype": "float32", "shape": [32, 7, 5], "bytes": 4480}
+    batch = {**doubled, "name": "batch", "dtype": "float32", "shape": [32, 7, 5], "bytes": 4480}
     assert step["arrays"] == [doubled, batch], "and not the one whose name says that it is a secret"
     (peak,) = marks(own, "peak")
     assert peak["arrays"] == step["arrays"]

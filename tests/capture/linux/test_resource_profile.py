@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ import pytest
 
 import control_group
 from necropsy.capture.linux.inspect.resource_use import ResourceReader
+from necropsy.capture.linux.supervise.resource_profile import ResourceProfile
+from necropsy.capture.linux.supervise.traced_processes import Traced
 from necropsy.formats import control_groups
 
 MIB = 1 << 20
@@ -239,3 +242,50 @@ def test_a_peak_between_two_looks_is_that_of_the_kernel(tmp_path: Path) -> None:
     assert peaks["child"]["rss"] == pytest.approx(child, rel=0.02)
     if kept is not None:
         assert peaks["command"]["group"] == pytest.approx(kept, rel=0.02)
+
+
+STEADY = """
+import os, sys, threading
+held = []
+print("ready", flush=True)
+for line in sys.stdin:
+    if line == "files\\n": held += [open(os.devnull) for _ in range(10)]
+    if line == "memory\\n": held.append(bytearray(b"x") * (1 << 20))
+    if line == "threads\\n":
+        gate = threading.Event()
+        for _ in range(5): threading.Thread(target=gate.wait, daemon=True).start()
+    print("done", flush=True)
+"""
+
+
+def test_what_has_not_changed_is_read_at_each_fourth_look_only() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", STEADY], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdout.readline()
+        process = Traced(child.pid, parent=None, role="command", begun=time.monotonic())
+        profile = ResourceProfile(0.0)
+
+        def looks() -> int:
+            return len(profile.memory(process) or ())
+
+        counts = []
+        for _ in range(9):
+            profile.look([process])
+            counts.append(looks())
+        assert counts == [1, 1, 1, 1, 2, 2, 2, 2, 3]
+        before = profile.peaks(process)
+        assert before is not None
+        for word in ("files", "memory", "threads"):
+            print(word, file=child.stdin, flush=True)
+            child.stdout.readline()
+            seen = looks()
+            profile.look([process])
+            assert looks() == seen + 1, word
+        peaks = profile.peaks(process)
+        assert peaks is not None
+        assert peaks.descriptors == (before.descriptors or 0) + 10
+        assert peaks.threads == (before.threads or 0) + 5
+        child.stdin.close()

@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from necropsy.capture.linux.inspect.siginfo import decode, name_of
+from necropsy.formats.siginfo import decode, name_of
 
 
 def raw(signo: int, code: int, *, address: int = 0, sender: int | None = None) -> bytes:

@@ -86,10 +86,7 @@ class CodeReading(msgspec.Struct, frozen=True, kw_only=True):
 def look(path: str, stack: int, roots: tuple[str, ...] = ()) -> CodeReading:
     """Check the source at ``path``; ``roots`` are folders in which quoted headers are looked for.
 
-    Raises:
-        NoInputError: it cannot be read.
-        InputError: it is no C++ source.
-
+    Raises NoInputError where it cannot be read, and InputError where it is no C++ source.
     """
     reader = Reader(roots, compile_commands.flags(path))
     unit = load(path, reader)

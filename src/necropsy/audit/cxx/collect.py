@@ -310,7 +310,6 @@ def _variable(file: SourceFile, node: Node) -> str:
 
 
 def _without_arguments(name: str) -> str:
-    """``Op<T>::Compute`` without the template arguments."""
     while True:
         shorter = re.sub(r"<[^<>]*>", "", name)
         if shorter == name:

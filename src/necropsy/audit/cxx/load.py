@@ -104,10 +104,7 @@ def _plain(path: Path) -> str:
 def load(path: str, reader: Reader | None = None) -> Unit:
     """The unit of the source at ``path``.
 
-    Raises:
-        NoInputError: it cannot be read.
-        InputError: it is no text.
-
+    Raises NoInputError where it cannot be read, and InputError where it is no text.
     """
     reader = reader or Reader()
     try:

@@ -52,7 +52,7 @@ class Span:
 
 
 class _TooLargeError(Exception):
-    """The expansion would be too large."""
+    pass
 
 
 def split(text: str) -> tuple[Token, ...]:

@@ -223,7 +223,6 @@ class Sizes:
         return all((value := self.value(one)) is not None and value >= 0 for one in extents)
 
     def _eigen_alias(self, type_: Type) -> int | None:
-        """``Eigen::Matrix4f``, ``Eigen::Vector3d``"""
         name = type_.last
         for head in ("Matrix", "Vector", "Array", "RowVector"):
             rest = name.removeprefix(head)

@@ -87,7 +87,6 @@ def _varies(text: str, names: set[str], variables: dict[str, Local], sizes: Size
 
 
 def _is_changed(local: Local) -> bool:
-    """It is assigned, or counted, behind its declaration."""
     around = local.statement.parent
     behind = local.file.text[local.statement.end_byte : around.end_byte].decode("utf-8", "replace") if around else ""
     return (

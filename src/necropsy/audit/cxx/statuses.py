@@ -60,7 +60,6 @@ def _is_sure(one: Look, call: Call) -> bool:
 
 
 def _stands_alone(node: Node) -> bool:
-    """The call is a statement of its own."""
     return node.parent is not None and node.parent.type == "expression_statement"
 
 

@@ -97,7 +97,6 @@ def as_vector(site: Site, local: Local) -> list[Edit]:
 
 
 def _element(site: Site, local: Local) -> str:
-    """Its element type as written."""
     declarators = local.statement.children_by_field_name("declarator")
     if len(declarators) != 1:
         raise NoRepairError("several variables in one declaration")
@@ -108,7 +107,6 @@ def _element(site: Site, local: Local) -> str:
 
 
 def _extents(site: Site, local: Local) -> list[str]:
-    """The lengths as written, outermost first."""
     found: list[str] = []
     at: Node | None = local.node
     while at is not None:

@@ -119,7 +119,6 @@ class SourceRepair:
         return Judged(unit, tuple(one for one in found if self.wanted(one.rule)))
 
     def _round(self, now: Judged) -> Judged | None:
-        """None if nothing more can be done."""
         if self.left <= 0 or any(len(one.original) >= LARGEST for one in now.unit.files):
             return None  # the end of a file that is too large was not read
         look = Look(unit=now.unit, stack=self.stack)

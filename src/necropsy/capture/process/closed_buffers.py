@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from necropsy.capture.process.call_arguments import variables
 from necropsy.capture.process.cpython_frames import Standing
 from necropsy.capture.process.cpython_values import Values
-from necropsy.capture.process.memory import Memory
+from necropsy.capture.process.memory import Mappings, Memory
 from necropsy.capture.process.object_summaries import ObjectReader
-from necropsy.capture.process.unmapped_owner import Candidate, Spans
+from necropsy.capture.process.unmapped_owner import Candidate
 from necropsy.model import Address, Former
 
 _MOST_VARIABLES = 2000
@@ -121,7 +121,7 @@ def _shared(values: Values, name: str, address: int) -> Closed | None:
     return Closed(name, _SHARED, int(number), values.text(found["_name"]) if "_name" in found else None)
 
 
-def of_variables(seen: Seen, maps: Spans, address: int, candidates: Sequence[Candidate]) -> Former | None:
+def of_variables(seen: Seen, maps: Mappings, address: int, candidates: Sequence[Candidate]) -> Former | None:
     """A closed mapping to whose address something leads: the beginning of an array's data, or a register."""
     array = next((one for one in seen.arrays if one.low <= address < one.low + one.size), None)
     starts = [Candidate(array.low, f"the array `{array.name}`")] if array is not None else candidates

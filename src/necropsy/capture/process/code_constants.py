@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Protocol
 
-from necropsy.capture.process.memory import Memory
+from necropsy.capture.process.memory import Mappings, Memory
 
 _BEFORE = 1024
 """Bytes of code in front of a call that are looked at."""
@@ -26,33 +25,6 @@ _MOST_CODE = 8 << 20
 """Bytes of a library's code that are searched for the one jump to a place."""
 Function = Callable[[int], "tuple[int, int] | None"]
 """Where the function begins and ends that holds an address, by the unwind tables; None where they do not say."""
-
-
-class Place(Protocol):
-    """What is known of the memory at an address."""
-
-    @property
-    def low(self) -> int:
-        """Its first address."""
-
-    @property
-    def high(self) -> int:
-        """Its end."""
-
-    @property
-    def writable(self) -> bool:
-        """It may be written."""
-
-    @property
-    def is_file(self) -> bool:
-        """A file is mapped there."""
-
-
-class Places(Protocol):
-    """The mappings of a process, or what stands for them."""
-
-    def at(self, address: int) -> Place | None:
-        """What lies at ``address``; None for nothing."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +44,7 @@ class Code:
     """The code of a process."""
 
     memory: Memory
-    places: Places
+    places: Mappings
     function: Function
 
     def passed_before(self, address: int, *, is_return: bool = True, arguments: bool = False) -> list[str]:
@@ -206,7 +178,7 @@ def _straight(steps: Sequence[Step], *, arguments: bool) -> Sequence[Step]:
     return steps[begin:]
 
 
-def _string(memory: Memory, places: Places, address: int) -> str | None:
+def _string(memory: Memory, places: Mappings, address: int) -> str | None:
     """The text at ``address`` in read-only data of a file, or None."""
     if not 0x1000 <= address < 1 << 47:
         return None

@@ -27,19 +27,6 @@ _MOST_CANDIDATES = 20_000
 _DEEPEST = 16
 _LONGEST_WHAT = 4096
 _NAME = re.compile(r"\*?[A-Za-z0-9_.$]{1,2000}\Z")
-_ENDED_BY = (
-    "std::terminate()",
-    "__cxxabiv1::__terminate",
-    "__gnu_cxx::__verbose_terminate_handler",
-    "__clang_call_terminate",
-    "__cxa_call_terminate",
-    "__cxa_call_unexpected",
-    "std::__terminate",
-)
-_UNWINDS = ("__gxx_personality_v0",)
-_TRANSLATED_BY = re.compile(
-    r"(?:pybind11|nanobind)::.*(?:translate_exception|translate_local_exception|default_exception_translator|raise_err|handle_nested)"
-)
 _WITH_TEXT = {"std::runtime_error", "std::logic_error"}
 _FIXED = {
     *("std::bad_alloc", "std::bad_cast", "std::bad_typeid", "std::bad_exception", "std::bad_array_new_length"),
@@ -54,21 +41,6 @@ _OTHER_FIXED = {
 }
 _OWN_WHAT = {"std::filesystem::filesystem_error", "std::experimental::filesystem::filesystem_error"}
 """They override ``what()`` with a text that lies elsewhere."""
-
-
-def is_terminating(functions: Iterator[str | None]) -> bool:
-    """Whether the stack goes through ``std::terminate``."""
-    return any(function is not None and function.startswith(_ENDED_BY) for function in functions)
-
-
-def is_unwinding(functions: Iterator[str | None]) -> bool:
-    """Whether a handler is being looked for: the end of that is ``std::terminate`` where nobody may catch it."""
-    return any(function is not None and function.startswith(_UNWINDS) for function in functions)
-
-
-def is_translating(functions: Iterator[str | None]) -> bool:
-    """Whether the stack goes through code that turns a C++ exception into Python's."""
-    return any(function is not None and _TRANSLATED_BY.match(function) for function in functions)
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,7 @@ class FrameReader(ABC):
                 break
             tid, frame = self._id_of(thread, pointers or {}), self._innermost(thread)
             if tid and frame:
-                stacks[tid] = tuple(self._frames(frame, deadline))
+                stacks[tid] = tuple(self._frames(frame, deadline, time.monotonic))
         if not stacks:
             raise PythonStackError("the interpreter's threads are not in the core")
         return stacks
@@ -166,7 +166,7 @@ class FrameReader(ABC):
     def frames_of(self, thread: int, limit_s: float = 0.1) -> Iterator[Frame]:
         """What runs in the thread with this state, innermost first; after ``located``."""
         address = self._innermost(thread)
-        return self._frames(address, time.monotonic() + limit_s) if address else iter(())
+        return self._frames(address, time.monotonic() + limit_s, time.monotonic) if address else iter(())
 
     def place(self, code: int, last: int) -> tuple[str | None, str | None, int | None] | None:
         """Function, file and line of the instruction ``last`` of a code object; None where there is none.
@@ -213,7 +213,7 @@ class FrameReader(ABC):
             thread = self._memory.u64(thread + layout.frame_via) or 0
         return self._memory.u64(thread + layout.frame) if thread else None
 
-    def _frames(self, address: int, deadline: float, clock: Callable[[], float] = time.monotonic) -> Iterator[Frame]:
+    def _frames(self, address: int, deadline: float, clock: Callable[[], float]) -> Iterator[Frame]:
         """The frames from ``address`` outwards until ``deadline``; one that entered the evaluator bears ``ENTRY``."""
         layout = self._layout
         seen: set[int] = set()

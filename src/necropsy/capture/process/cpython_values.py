@@ -57,25 +57,31 @@ class Values:
 
     def attributes(self, address: int, wanted: tuple[str, ...]) -> dict[str, int]:
         """The addresses of an object's own attributes of these names, of an ordinary class."""
+        named = ((self._name(key, wanted), value) for key, value in self.all_attributes(address))
+        return {name: value for name, value in named if name is not None}
+
+    def all_attributes(self, address: int) -> Iterator[tuple[int, int]]:
+        """The names and values of an object's own attributes, the newest first; none of a class without a dict."""
         kind = self._memory.u64(address + 8) or 0
         if self._minor <= 10:
             (offset,) = struct.unpack("<q", self._memory.exactly(kind + _TYPE_DICT_OFFSET, 8) or bytes(8))
             names = self._memory.u64(address + offset) if 0 < offset < _LARGEST_OBJECT else None
-            return self.items(names, wanted) if names else {}
+            yield from self.entries(names) if names else ()
+            return
         before = self._memory.exactly(address - 32, 16)
         if before is None or not (self._memory.u64(kind + _TYPE_FLAGS) or 0) & _HAS_MANAGED_DICT:
-            return {}
+            return
         values, names = struct.unpack("<QQ", before)
         if self._minor == 12:
             values, names = (names + 1, 0) if names & 1 else (0, names)
         elif self._minor >= 13:
             values = address + _OBJECT_HEAD
         if names:
-            return self.items(names, wanted)
+            yield from self.entries(names)
+            return
         keys = self._memory.u64(kind + (_CACHED_KEYS if self._minor == 11 else _CACHED_KEYS + 8))
         found = self._entries(keys, values) if keys and values else iter(())
-        named = ((self._name(key, wanted), value) for key, value in found if key and value)
-        return {name: value for name, value in named if name is not None}
+        yield from ((key, value) for key, value in found if key and value)
 
     def _entries(self, keys: int, values: int) -> Iterator[tuple[int, int]]:
         """Entries of a ``PyDictKeysObject``, newest first; ``values``: a key-sharing dictionary's own values, or 0."""

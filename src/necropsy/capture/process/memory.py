@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from necropsy.formats.processors import X86_64, Processor
 from necropsy.model import Address
@@ -83,6 +84,40 @@ class Memory(ABC):
         data = self.some(address, limit)
         end = data.find(b"\0")
         return None if end < 0 else data[:end].decode("utf-8", "replace")
+
+
+class Mapped(Protocol):
+    """A piece of memory that is mapped as one."""
+
+    @property
+    def low(self) -> int:
+        """Its first address."""
+
+    @property
+    def high(self) -> int:
+        """Its end."""
+
+    @property
+    def writable(self) -> bool:
+        """It may be written."""
+
+    @property
+    def is_file(self) -> bool:
+        """A file is mapped there."""
+
+    @property
+    def path(self) -> str | None:
+        """Its file or name."""
+
+
+class Mappings(Protocol):
+    """What is mapped into a process, ascending."""
+
+    def __iter__(self) -> Iterator[Mapped]:
+        """All of it."""
+
+    def at(self, address: int) -> Mapped | None:
+        """The one that holds the address."""
 
 
 def pieces(read: Callable[[int, int], bytes], address: int, size: int) -> bytes:

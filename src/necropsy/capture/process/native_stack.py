@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from necropsy.capture.process.deep_stack import AT_ONCE, TAIL, CodeLocation, DepthCounts, StackEnds
+from necropsy.capture.process.memory import Memory
 from necropsy.formats.fold import RepeatedRun
 from necropsy.model import Address, FoundBy, Frame
 
@@ -264,3 +265,9 @@ class NativeStack:
         if all(self.places.keeps(index) for index in run.unit):
             return [self.places[index] for index in run.unit]
         return self._depths.unit(run)
+
+
+def call_target(memory: Memory, value: int) -> int | None:
+    """Where the call before a return address goes that names its target (x86-64); None where none stands there."""
+    code = memory.exactly(value - 5, 5)
+    return value + int.from_bytes(code[1:], "little", signed=True) if code is not None and code[0] == 0xE8 else None

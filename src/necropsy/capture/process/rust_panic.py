@@ -10,8 +10,7 @@ import itertools
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 
-from necropsy.capture.process.code_constants import Places
-from necropsy.capture.process.memory import Memory
+from necropsy.capture.process.memory import Mappings, Memory
 from necropsy.model import Frame, Stack
 
 _BEGINS = frozenset({"rust_begin_unwind", "std::panicking::begin_panic_handler", "core::panicking::panic_fmt"})
@@ -30,7 +29,7 @@ _SEARCHED = 64 << 20
 _SHORTEST = 3
 
 
-def message(memory: Memory, places: Places, frames: Sequence[Frame], stack: Stack | None) -> str | None:
+def message(memory: Memory, places: Mappings, frames: Sequence[Frame], stack: Stack | None) -> str | None:
     """What the panic of the thread with these frames, innermost first, says; None where that is not clear."""
     if stack is None or stack.pointer is None:
         return None
@@ -43,7 +42,7 @@ def message(memory: Memory, places: Places, frames: Sequence[Frame], stack: Stac
     return None
 
 
-def thrown(memory: Memory, places: Places, spans: Iterable[tuple[int, int]], said: str) -> str | None:
+def thrown(memory: Memory, places: Mappings, spans: Iterable[tuple[int, int]], said: str) -> str | None:
     """The panic in flight when ``said`` ended the program, or None if unclear; ``spans``: possible heap ranges."""
     if said not in _OF_ANOTHER:
         return None
@@ -63,7 +62,7 @@ def thrown(memory: Memory, places: Places, spans: Iterable[tuple[int, int]], sai
     return texts.pop() if len(texts) == 1 else None
 
 
-def _of_exception(memory: Memory, places: Places, words: Sequence[int]) -> Iterator[str]:
+def _of_exception(memory: Memory, places: Mappings, words: Sequence[int]) -> Iterator[str]:
     cleanup, _, _, _, value, methods = words
     code, table = places.at(cleanup), memory.exactly(methods, 24)
     if code is None or code.writable or not code.is_file or table is None:
@@ -91,7 +90,7 @@ def _size_of(frames: Sequence[Frame]) -> int:
     return min(end, _MOST_BYTES)
 
 
-def _strings(memory: Memory, places: Places, values: Sequence[int]) -> Iterator[str]:
+def _strings(memory: Memory, places: Mappings, values: Sequence[int]) -> Iterator[str]:
     for capacity, address, length in zip(values, values[1:], values[2:], strict=False):
         if not _SHORTEST <= length <= capacity < 1 << 20:
             continue
@@ -100,7 +99,7 @@ def _strings(memory: Memory, places: Places, values: Sequence[int]) -> Iterator[
             yield from _text(memory, address, length)
 
 
-def _constants(memory: Memory, places: Places, values: Sequence[int]) -> Iterator[str]:
+def _constants(memory: Memory, places: Mappings, values: Sequence[int]) -> Iterator[str]:
     for address, length in itertools.pairwise(values):
         if not _SHORTEST <= length <= _LONGEST:
             continue

@@ -17,9 +17,8 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
-from necropsy.capture.process.memory import Memory
+from necropsy.capture.process.memory import Mapped, Mappings, Memory
 from necropsy.model import Address, Former
 
 LONGEST_S = 0.4
@@ -44,36 +43,6 @@ _DYNAMIC = 2
 """The trim threshold is twice the mmap threshold once that follows the blocks that are freed."""
 
 
-class Span(Protocol):
-    """A mapping."""
-
-    @property
-    def low(self) -> int:
-        """Its first address."""
-
-    @property
-    def high(self) -> int:
-        """Its end."""
-
-    @property
-    def writable(self) -> bool:
-        """It may be written."""
-
-    @property
-    def path(self) -> str | None:
-        """Its file or name."""
-
-
-class Spans(Protocol):
-    """The mappings of a process."""
-
-    def __iter__(self) -> Iterator[Span]:
-        """In ascending order."""
-
-    def at(self, address: int) -> Span | None:
-        """The mapping that holds it."""
-
-
 @dataclass(frozen=True)
 class Candidate:
     """A value that leads to the address: ``holder`` says where it is (``rax``, ``the array `b```)."""
@@ -92,11 +61,13 @@ class Place:
     """Where to look: the memory of the process, its mappings, and the address that is not mapped."""
 
     memory: Memory
-    maps: Spans
+    maps: Mappings
     address: int
 
 
-def of(place: Place, candidates: Sequence[Candidate], c_library: Iterable[Span], known: Loader | None) -> Former | None:
+def of(
+    place: Place, candidates: Sequence[Candidate], c_library: Iterable[Mapped], known: Loader | None
+) -> Former | None:
     """What the address belonged to; None where nothing in memory says so. ``c_library``: its mappings."""
     return _recorded(place, known) or _block(place, candidates, c_library)
 
@@ -144,7 +115,7 @@ def _near(address: int) -> re.Pattern[bytes]:
     return re.compile(b"|".join(parts), re.DOTALL)
 
 
-def _own_memory(maps: Spans) -> Iterator[Span]:
+def _own_memory(maps: Mappings) -> Iterator[Mapped]:
     """The heap, then other memory without a file, the smaller pieces first, up to a limit."""
     own = [one for one in maps if one.writable and (one.path is None or one.path == "[heap]")]
     left = _MOST_SEARCHED
@@ -225,7 +196,7 @@ def _of_python(memory: Memory, at: int, low: int, size: int) -> Former | None:
 # ---------------------------------------------------------------- large blocks of malloc
 
 
-def _block(place: Place, candidates: Sequence[Candidate], c_library: Iterable[Span]) -> Former | None:
+def _block(place: Place, candidates: Sequence[Candidate], c_library: Iterable[Mapped]) -> Former | None:
     """A malloc block that had a mapping of its own: its address is 16 bytes behind a page that is unmapped now."""
     maps, address = place.maps, place.address
     returned = _given_back(place.memory, c_library)
@@ -252,7 +223,7 @@ def _block(place: Place, candidates: Sequence[Candidate], c_library: Iterable[Sp
     )
 
 
-def _given_back(memory: Memory, c_library: Iterable[Span]) -> tuple[int, int] | None:
+def _given_back(memory: Memory, c_library: Iterable[Mapped]) -> tuple[int, int] | None:
     """The size of the largest mapping that free() returned, and how much was mapped so at most; or None.
 
     ``struct malloc_par`` is found by what it holds: the defaults, and thresholds that follow each other.

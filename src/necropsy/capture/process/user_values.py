@@ -15,9 +15,10 @@ from necropsy import redact
 from necropsy.capture.process.call_arguments import TYPED, library_of, variables
 from necropsy.capture.process.cpython_frames import Standing
 from necropsy.capture.process.cpython_values import Values
+from necropsy.capture.process.held_arrays import ArraySearch, is_shown
 from necropsy.capture.process.memory import Memory
 from necropsy.capture.process.object_summaries import ObjectReader
-from necropsy.model import Argument, Frame, Unusual
+from necropsy.model import Argument, Frame, HeldArray, Unusual
 
 MOST = 12
 _MOST_NAMES = 64
@@ -57,13 +58,25 @@ def values(memory: Memory, known: Values, frame: Standing, code: str | None) -> 
     return tuple(itertools.islice(told, MOST)) if told is not None else None
 
 
-def arrays(memory: Memory, known: Values, frame: Standing) -> tuple[Argument, ...]:
-    """The arrays and tensors among the variables of ``frame``; in a module, among those that its code uses."""
-    return tuple(one for one in _all_told(memory, known, frame, None) or () if one.shape is not None)
+def arrays(memory: Memory, known: Values, frame: Standing) -> tuple[HeldArray, ...]:
+    """The arrays and tensors in the variables of ``frame``, largest first; in a module, of those that its code uses."""
+    objects = ObjectReader(memory, tagged=frame.layout.tagged)
+    return ArraySearch(memory, known, objects).within(_shown(memory, known, objects, frame, None) or {})
 
 
 def _all_told(memory: Memory, known: Values, frame: Standing, code: str | None) -> Iterator[Argument] | None:
     objects = ObjectReader(memory, tagged=frame.layout.tagged)
+    found = _shown(memory, known, objects, frame, code)
+    if found is None:
+        return None
+    told = (_told(objects, name, address) for name, address in found.items())
+    return (one for one in told if one is not None)
+
+
+def _shown(
+    memory: Memory, known: Values, objects: ObjectReader, frame: Standing, code: str | None
+) -> dict[str, int] | None:
+    """The variables that may be shown, by name, those first that the line names; None where they cannot be read."""
     flags = memory.u32(frame.code + frame.layout.flags)
     if flags is None:
         return None
@@ -73,8 +86,7 @@ def _all_told(memory: Memory, known: Values, frame: Standing, code: str | None) 
     else:
         found = _of_namespace(memory, known, objects, frame, mentioned)
     order = sorted(found, key=lambda name: mentioned.index(name) if name in mentioned else len(mentioned))
-    told = (_told(objects, name, found[name]) for name in order if _is_shown(name))
-    return (one for one in told if one is not None)
+    return {name: found[name] for name in order if is_shown(name)}
 
 
 def _of_namespace(
@@ -93,10 +105,6 @@ def _used(memory: Memory, objects: ObjectReader, frame: Standing) -> list[str | 
     kind = objects.type_of(names) if names else None
     found = objects.items(names, kind) if names and kind is not None and kind.name == "tuple" else None
     return [objects.text(one) for one in found or ()]
-
-
-def _is_shown(name: str) -> bool:
-    return name.isidentifier() and not name.startswith("__") and not redact.is_secret_name(name)
 
 
 def _told(objects: ObjectReader, name: str, address: int) -> Argument | None:

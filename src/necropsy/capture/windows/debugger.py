@@ -121,7 +121,6 @@ class Debugger:
         return min(_QUIET_S, left or _QUIET_S) if self._loading is not None else left
 
     def _record(self) -> None:
-        """Look at all processes, if they are profiled."""
         if self._profile is not None:
             try:
                 self._profile.look(list(self._alive.values()))

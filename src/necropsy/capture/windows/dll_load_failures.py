@@ -170,7 +170,6 @@ class DllSearch:
         return None
 
     def _lacking(self, one: MappedDll, beside: dict[str, MappedDll]) -> FailedLoad | None:
-        """A function that an available DLL lacks."""
         with opened(one.path) as image:
             rows = tuple(pe_imports.wanted(image)) if image is not None else ()
         for dll in dict.fromkeys(dll for dll, _ in rows):

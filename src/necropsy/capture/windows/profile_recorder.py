@@ -47,8 +47,6 @@ class _Mark:
 
 @dataclass
 class _Measured:
-    """One process."""
-
     series: ThinnedSeries[ResourceUse] = field(default_factory=ThinnedSeries)
     marks: MarkRecorder = field(default_factory=lambda: MarkRecorder(lambda _: None))
     peaks: ResourceUse | None = None

@@ -31,7 +31,6 @@ def _bt_frame(text: str, count: int) -> Frame | None:
 
 
 def _memory_map(crash: Crash, lines: Sequence[Line], last: int) -> tuple[Crash, int]:
-    """The files of the memory map that may follow."""
     if last + 1 >= len(lines) or _MAP.search(lines[last + 1].text[: backtrace.LONGEST]) is None:
         return crash, last
     spans: dict[str, tuple[int, int]] = {}

@@ -16,7 +16,7 @@ import msgspec
 from necropsy.formats import backtrace, exit_status
 from necropsy.formats.disassembly import instruction
 from necropsy.formats.lines import Line
-from necropsy.formats.signal_codes import WITH_ADDRESS, code_in
+from necropsy.formats.siginfo import WITH_ADDRESS, code_in
 from necropsy.formats.text_reports import TextReader, TextReport
 from necropsy.lazy_re import regex
 from necropsy.model import Access, Address, Crash, Exit, Fault, Frame, Instruction, Module

@@ -156,7 +156,6 @@ def _on_stack(crash: Crash, paths: tuple[str, ...]) -> set[str]:
 
 
 def _copies(crash: Crash) -> dict[str, tuple[str, ...]]:
-    """Libraries loaded from several files, with these files."""
     found: dict[str, set[str]] = {}
     for module in crash.modules or ():
         if match := _ONE_ONLY.match(_file(module.path)):

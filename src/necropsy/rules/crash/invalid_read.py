@@ -40,54 +40,28 @@ Sources
 
 from __future__ import annotations
 
-from necropsy.model import Crash, Fix
-from necropsy.predicates import died_by
-from necropsy.rule import Finding, Occurs, Rule, Tried
-from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.model import Crash
+from necropsy.rule import Finding, Rule, Tried
 from necropsy.rules.experiment_proposals import of_pointer
-from necropsy.rules.halves import HALVED, half_pointer
-from necropsy.rules.pointers import (
-    HEAP_OF_WINDOWS,
-    bad_access,
-    causes_of_small_number,
-    doer,
-    evidence,
-    first_look,
-    how_sure,
-    is_null,
-    small_number,
-    small_number_in_words,
-    where_it_led,
-    within_ntdll,
-)
-from necropsy.rules.windows_loader import sanitizer_of
-from necropsy.rules.wording import sentence
+from necropsy.rules.invalid_access import OCCURS, invalid_access
+from necropsy.rules.pointers import bad_access, is_null, small_number, small_number_in_words, where_it_led
 
 
 def _match(crash: Crash) -> Finding | None:
     access = bad_access(crash)
     if access is None or is_null(crash, access) or access.kind == "write":
         return None
-    by = doer(crash, culprit_of(crash))
-    did = "read" if access.kind == "read" else "used"
     small = small_number(crash, access)
-    what = small_number_in_words(crash, small) if small is not None else where_it_led(crash, access, "read")
-    if small is not None and access.kind != "read":
-        did = "used memory"
-    return Finding(
-        evidence=died_by(crash, "SIGSEGV", "SIGBUS") + evidence(crash, access) + python_line(crash),
-        summary=f"{sentence(by.name)} {did} {what}{by.besides}.",
-        confidence=how_sure(crash, access),
-        culprit=by.culprit,
-        fixes=(
-            first_look(crash, by, small, "check for an out-of-range index or a pointer to freed memory."),
-            Fix(
-                text="AddressSanitizer reports which allocation the access missed: rebuild the native code with it and run once.",
-                command=sanitizer_of(crash),
-            ),
-        ),
-        title=HALVED if half_pointer(crash) is not None else None,
-        possible=causes_of_small_number(crash, access) or ((HEAP_OF_WINDOWS,) if within_ntdll(crash) else ()),
+    if small is None:
+        did = f"{'read' if access.kind == 'read' else 'used'} {where_it_led(crash, access, 'read')}"
+    else:
+        did = f"{'read' if access.kind == 'read' else 'used memory'} {small_number_in_words(crash, small)}"
+    return invalid_access(
+        crash,
+        access,
+        did,
+        look="check for an out-of-range index or a pointer to freed memory.",
+        sanitizer="reports which allocation the access missed",
     )
 
 
@@ -96,7 +70,7 @@ RULE = Rule(
     title="Read from an invalid address",
     needs=("fault",),
     experiments=of_pointer,
-    occurs=Occurs(but="Tags of memory (SEGV_MTESERR, SEGV_MTEAERR) are AArch64's alone."),
+    occurs=OCCURS,
     tried=Tried(
         advice="In the named function, check for an out-of-range index or a pointer to freed memory.",
         result="crash gone",

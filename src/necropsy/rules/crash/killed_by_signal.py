@@ -158,7 +158,6 @@ def _by_timer(crash: Crash) -> Finding | None:
 
 
 def _words(crash: Crash) -> Found:
-    """The sentence that reports the end."""
     text = crash.exit.text.strip() if crash.exit is not None and crash.exit.text else ""
     return (Evidence(claim="who says so", seen=text, where="text"),) if " " in text else ()
 

@@ -52,7 +52,6 @@ def _findings(environment: Environment) -> Iterator[Finding]:
 
 
 def _has_code(build: CudaBuild, gpu: Gpu) -> bool:
-    """True if unknown."""
     card = compatibility.capability(gpu.capability or "")
     if card is None:
         return True

@@ -39,7 +39,6 @@ def _match(environment: Environment) -> Finding | None:
 
 
 def _finding(one: CodeDefect) -> Finding:
-    """Cases: ``negative``, ``huge``."""
     how = "may be negative" if one.case == "negative" else "has no upper limit"
     return found(
         one,

@@ -39,7 +39,6 @@ def _match(environment: Environment) -> Finding | None:
 
 
 def _finding(one: CodeDefect) -> Finding:
-    """Cases: ``high`` (past the end), ``low`` (before the start), ``range`` (of a memcpy)."""
     index, size = one.names["index"], one.names["size"]
     what = {
         "high": f"is accessed at {index}, and has only {size} elements",

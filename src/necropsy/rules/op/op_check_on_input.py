@@ -39,7 +39,6 @@ def _match(environment: Environment) -> Finding | None:
 
 
 def _finding(one: CodeDefect) -> Finding:
-    """Cases: ``check``, ``assert``."""
     macro, condition = one.names["macro"], one.names["condition"]
     unless = ", unless it is compiled with -DNDEBUG" if one.case == "assert" else ""
     return found(

@@ -58,7 +58,6 @@ def _match(environment: Environment) -> Finding | None:
 
 
 def _finding(one: CodeDefect) -> Finding:
-    """Cases: ``temporary``, ``grown``, ``block``, ``kept``, ``returned``, ``scheduled``."""
     return found(
         one,
         summary=f"{place(one)}: in `{one.function}`{of_op(one)}, {_WHY[one.case].format(**one.names)}.",

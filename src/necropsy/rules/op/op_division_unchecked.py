@@ -39,7 +39,6 @@ def _match(environment: Environment) -> Finding | None:
 
 
 def _finding(one: CodeDefect) -> Finding:
-    """Case: ``divisor``."""
     return found(
         one,
         summary=f"{place(one)}: `{one.function}`{of_op(one)} divides by `{one.names['divisor']}`, which may be 0{example(one)}.",

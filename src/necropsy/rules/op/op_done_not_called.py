@@ -50,7 +50,6 @@ def _match(environment: Environment) -> Finding | None:
 
 
 def _finding(one: CodeDefect) -> Finding:
-    """Cases: ``return``, ``end``, ``requires``, ``twice``."""
     fix = _FIX.get(one.case, "Call `{done}()` once before it returns.")
     return found(
         one,

@@ -56,7 +56,6 @@ def _match(environment: Environment) -> Finding | None:
 
 
 def _finding(one: CodeDefect) -> Finding:
-    """Cases: ``throw``, ``parse``, ``index``, ``key``, ``start`` (of ``substr``)."""
     why = _WHY[one.case].format(what=one.names["what"])
     return found(
         one,

@@ -39,7 +39,6 @@ def _match(environment: Environment) -> Finding | None:
 
 
 def _finding(one: CodeDefect) -> Finding:
-    """Cases: ``ref``, ``persistent``, ``status``, ``string``."""
     names, places = one.names, one.numbers["places"]
     op = f" (op {names['op']})" if names.get("op") else ""
     also = f", in {places:,} places" if places > 1 else ""

@@ -50,7 +50,6 @@ def _match(environment: Environment) -> Finding | None:
 
 
 def _finding(one: CodeDefect) -> Finding:
-    """Cases: ``return``, ``never``, ``sometimes``, ``part``."""
     fix = _FIX.get(one.case, "Allocate `{outputs}` on every path, or set an error with OP_REQUIRES.")
     return found(
         one,

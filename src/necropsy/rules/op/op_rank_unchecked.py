@@ -38,7 +38,6 @@ def _match(environment: Environment) -> Finding | None:
 
 
 def _finding(one: CodeDefect) -> Finding:
-    """Cases: ``rank``, ``scalar`` (one element is needed), ``dimension`` (``dim_size`` of a dimension that may not be there)."""
     name, method = one.names["tensor"], one.names["method"]
     what = {
         "rank": f"`{method}` aborts unless {name} has {told(one, 'rank')} dimensions",

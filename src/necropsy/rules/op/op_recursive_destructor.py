@@ -41,7 +41,6 @@ def _match(environment: Environment) -> Finding | None:
 
 
 def _finding(one: CodeDefect) -> Finding:
-    """Cases: ``implicit`` (the compiler makes the destructor), ``declared``."""
     name, members = one.names["type"], one.names["members"]
     through = f" through `{one.names['through']}`" if one.names.get("through") else ""
     return found(

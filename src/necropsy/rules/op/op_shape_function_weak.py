@@ -39,7 +39,6 @@ def _match(environment: Environment) -> Finding | None:
 
 
 def _finding(one: CodeDefect) -> Finding:
-    """Cases: ``unknown`` (all shapes are unknown), ``nothing`` (it sets no output)."""
     how = "sets no output" if one.case == "nothing" else "says that every shape is unknown"
     return found(
         one,

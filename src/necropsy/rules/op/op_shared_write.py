@@ -39,7 +39,6 @@ def _match(environment: Environment) -> Finding | None:
 
 
 def _finding(one: CodeDefect) -> Finding:
-    """Cases: ``same`` (every shard writes the same place), ``scattered`` (data decides the place)."""
     names = one.names
     why = (
         f"the data decides the place in `{names['variable']}`, so that two of them can write to the same one"

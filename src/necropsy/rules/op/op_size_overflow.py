@@ -39,7 +39,6 @@ def _match(environment: Environment) -> Finding | None:
 
 
 def _finding(one: CodeDefect) -> Finding:
-    """Case: ``product``."""
     return found(
         one,
         summary=f"{place(one)}: `{one.names['expression']}` in `{one.function}`{of_op(one)} is computed in 32 bits, and the caller of the op decides "

@@ -40,7 +40,6 @@ def _match(environment: Environment) -> Finding | None:
 
 
 def _finding(one: CodeDefect) -> Finding:
-    """Cases: ``array``, ``alloca``."""
     variable, size = one.names["variable"], one.names["size"]
     what = f"the array `{variable}` has the length `{size}`" if variable else f"alloca takes `{size}` bytes"
     limit = one.numbers.get("limit")

@@ -40,7 +40,6 @@ def _match(environment: Environment) -> Finding | None:
 
 
 def _finding(one: CodeDefect) -> Finding:
-    """Cases: ``fixed`` (it never fits), ``number`` (large numbers do not fit), ``data`` (a string of any length)."""
     call, buffer, size = one.names["call"], one.names["buffer"], one.numbers["size"]
     much = {
         "fixed": f"at least {one.numbers['least']:,} bytes, and the end of it is always outside",

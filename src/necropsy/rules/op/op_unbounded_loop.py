@@ -39,7 +39,6 @@ def _match(environment: Environment) -> Finding | None:
 
 
 def _finding(one: CodeDefect) -> Finding:
-    """Cases: ``converges`` (a value has to get past a limit), ``endless`` (nothing ends it)."""
     why = (
         f"ends only when `{one.names['condition']}` is false, which depends on values from the input"
         if one.case == "converges"

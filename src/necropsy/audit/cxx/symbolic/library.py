@@ -129,7 +129,6 @@ class Library(Tensors):
         return self.cast(call.template, value)
 
     def _extreme(self, call: Call) -> Value:
-        """``std::min`` and ``std::max``"""
         numbers = [self.number(self.value(one), self.text(one)) for one in call.arguments]
         first, second = (self.plain(one.poly) for one in numbers)
         kind = numbers[0].kind if numbers[0].kind == numbers[1].kind else "whole"

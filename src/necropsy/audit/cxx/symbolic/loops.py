@@ -278,7 +278,6 @@ class Loops(Statements):
         return self.unknown("a limit") if names & self._changed_names(body) else value
 
     def _changed_names(self, body: Node | None) -> set[str]:
-        """The variables that code assigns, counts or grows."""
         found: set[str] = set()
         for one in walk(body) if body is not None else ():
             target = None

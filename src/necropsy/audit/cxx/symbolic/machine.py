@@ -148,12 +148,7 @@ class Machine(ABC):
         """Inline a call of a function of the project."""
 
     def step(self) -> None:
-        """Count a node.
-
-        Raises:
-            TooLongError: there were too many.
-
-        """
+        """Count a node. Raises TooLongError where there were too many."""
         self.nodes += 1
         if self.nodes > MOST_NODES or (self.nodes % 256 == 0 and time.process_time() > self.until):
             raise TooLongError("the function and what it calls are too long to follow every path")

@@ -126,7 +126,6 @@ class CoreMemory(Memory):
         return elf
 
     def _build_id(self, first: MapEntry) -> str | None:
-        """By the core's copy of the file's beginning."""
         try:
             return ElfFile(self.brought(first.low, PAGE)).build_id()
         except InputError:

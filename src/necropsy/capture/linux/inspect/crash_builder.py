@@ -14,10 +14,9 @@ from dataclasses import replace
 import msgspec
 
 from necropsy.capture.linux.core import small_core
-from necropsy.capture.linux.inspect import fault_mappings, library_versions, modules, registers, siginfo
+from necropsy.capture.linux.inspect import fault_mappings, library_versions, modules, registers
 from necropsy.capture.linux.inspect.last_words import LastWordsReader
 from necropsy.capture.linux.inspect.process_memory import ProcessMemory
-from necropsy.capture.linux.inspect.siginfo import SigInfo
 from necropsy.capture.linux.inspect.target import StoppedProcess, Target
 from necropsy.capture.linux.inspect.threads import Crashed, ThreadReader
 from necropsy.capture.linux.supervise import minimal_crash
@@ -27,8 +26,9 @@ from necropsy.capture.process import fault_instruction, python_stacks
 from necropsy.capture.process.guarded import Gaps
 from necropsy.capture.process.memory import RecordingMemory, Registers
 from necropsy.capture.process.python_stacks import PythonStackError
+from necropsy.formats import siginfo
 from necropsy.formats.processors import AARCH64, X86_64
-from necropsy.formats.signal_codes import SI_KERNEL
+from necropsy.formats.siginfo import SI_KERNEL, SigInfo
 from necropsy.model import (
     Address,
     Call,

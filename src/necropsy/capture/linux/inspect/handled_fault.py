@@ -18,14 +18,14 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from necropsy.capture.linux.inspect import registers, siginfo
-from necropsy.capture.linux.inspect.siginfo import SigInfo
+from necropsy.capture.linux.inspect import registers
 from necropsy.capture.linux.inspect.target import Target
 from necropsy.capture.linux.supervise.crash_context import FirstChance
 from necropsy.capture.process import fault_instruction
 from necropsy.capture.process.memory import Memory, Registers
 from necropsy.capture.process.native_stack import NativeStack
-from necropsy.formats.signal_codes import SI_KERNEL
+from necropsy.formats import siginfo
+from necropsy.formats.siginfo import SI_KERNEL, SigInfo
 
 _REACH = 256 * 1024
 """How far above the stack pointer of a handler's callee its signal frame is looked for, in bytes."""

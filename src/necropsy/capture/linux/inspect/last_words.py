@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 from necropsy.capture.linux.inspect.modules import MappedFiles
@@ -19,6 +20,19 @@ _CHECKS = {"check-failed", "non-ok-status"}
 _TRAPS = frozenset({"ud2", "ud1", "int3", "brk", "udf"})
 _REPORTING_FRAMES = 40
 """How many frames above abort() are searched for a failed CHECK or an uncaught exception."""
+_TERMINATES = (
+    "std::terminate()",
+    "__cxxabiv1::__terminate",
+    "__gnu_cxx::__verbose_terminate_handler",
+    "__clang_call_terminate",
+    "__cxa_call_terminate",
+    "__cxa_call_unexpected",
+    "std::__terminate",
+)
+_UNWINDS = "__gxx_personality_v0"
+_TRANSLATES = re.compile(
+    r"(?:pybind11|nanobind)::.*(?:translate_exception|translate_local_exception|default_exception_translator|raise_err|handle_nested)"
+)
 
 
 def _scan(text: str, where: str = "log") -> tuple[Message, ...]:
@@ -156,11 +170,12 @@ class LastWordsReader:
         innermost = self._innermost(_REPORTING_FRAMES)
         if stack is None:
             return None
-        from necropsy.capture.process import cpp_exception as exceptions
-
-        ended = exceptions.is_terminating(iter(innermost)) or (
-            self._ended_itself() and exceptions.is_unwinding(iter(innermost))
-        )
-        if not ended and not exceptions.is_translating(iter(innermost[:16])):
+        named = [one for one in innermost if one is not None]
+        # Where a handler is being looked for and nobody may catch it, the end of that is std::terminate.
+        ends = _TERMINATES if not self._ended_itself() else (*_TERMINATES, _UNWINDS)
+        is_ended = any(one.startswith(ends) for one in named)
+        if not is_ended and not any(one is not None and _TRANSLATES.match(one) for one in innermost[:16]):
             return None
-        return exceptions.CppExceptionReader(self._memory, self._target.maps, self._files).in_flight(stack)
+        from necropsy.capture.process.cpp_exception import CppExceptionReader
+
+        return CppExceptionReader(self._memory, self._target.maps, self._files).in_flight(stack)

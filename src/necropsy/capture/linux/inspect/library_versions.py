@@ -20,7 +20,6 @@ from necropsy.capture.process.owning_package import package_of
 from necropsy.errors import InputError
 from necropsy.formats.cpu_features import processor_flags
 from necropsy.formats.elf_dynamic import dynamic, end_of_segments
-from necropsy.formats.op_abi import NUMPY_ONE, NUMPY_TWO
 from necropsy.model import Crash, Library, Module, Processor
 
 _FRAMES = 16
@@ -69,6 +68,8 @@ def _facts(files: list[MappedFile], *, numpy: bool, levels: bool) -> Iterator[Li
         size = end_of_segments(elf)
         generation = None
         if numpy and package is not None and package[0] != "numpy" and size <= _LARGEST:
+            from necropsy.formats.op_abi import NUMPY_ONE, NUMPY_TWO
+
             generation = 2 if elf.find(NUMPY_TWO, 0, size) >= 0 else 1 if elf.find(NUMPY_ONE, 0, size) >= 0 else None
         if read is not None or generation is not None:
             defines = read.defines if read is not None else None

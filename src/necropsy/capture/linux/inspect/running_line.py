@@ -14,7 +14,7 @@ from necropsy.capture.linux.inspect.library_versions import python_version
 from necropsy.capture.linux.inspect.process_memory import ProcessMemory
 from necropsy.capture.linux.supervise.traced_processes import state_of
 from necropsy.capture.process.cpython_values import Values
-from necropsy.capture.process.held_arrays import MOST, Running, held
+from necropsy.capture.process.held_arrays import MOST, Running
 from necropsy.capture.process.python_stacks import MOST_FRAMES, PythonStackError
 from necropsy.capture.process.user_values import arrays, own_frame, standing_of
 from necropsy.model import Frame, HeldArray, PythonPlace
@@ -77,7 +77,7 @@ class RunningPython:
             if frame.index < MOST_FRAMES:
                 standing = standing_of(frame, self._frames.standing_in(state, frame.index + 1))
                 known = Values(self._memory, self._layout, self._minor)
-                return held(arrays(self._memory, known, standing)) if standing is not None else ()
+                return arrays(self._memory, known, standing) if standing is not None else ()
         return ()
 
     def _of_busiest(self) -> tuple[int, Frame | None]:

@@ -17,7 +17,6 @@ import msgspec
 
 from necropsy.capture.linux.inspect import fault_mappings
 from necropsy.capture.linux.inspect.modules import MappedFiles
-from necropsy.capture.linux.inspect.siginfo import SigInfo
 from necropsy.capture.linux.inspect.target import Target
 from necropsy.capture.linux.supervise.crash_context import CrashContext
 from necropsy.capture.linux.unwind import stack_bounds
@@ -27,6 +26,7 @@ from necropsy.capture.process.guarded import Gaps
 from necropsy.capture.process.memory import Memory, Registers
 from necropsy.capture.process.native_stack import KernelFrame, NativeStack
 from necropsy.capture.process.thread_report import ThreadReport
+from necropsy.formats.siginfo import SigInfo
 from necropsy.model import Frame, Stack, Thread, Wait
 
 _MOST = 32

@@ -4,7 +4,8 @@ For the ordinary user, whom the kernel does not show what is written (``bpf_prob
 exception before it takes the interpreter down, and meanwhile the exception can still be read. inotify(7) signals that
 moment: stderr is written to (a pipe or a terminal that the user may read), and the program's own file is opened again,
 for the lines of the traceback. The thread is stopped for the milliseconds that reading takes, if there is anything to
-read. Where the look comes too late nothing is known, and nothing is reported.
+read. Where the look comes too late nothing is known, and nothing is reported; ``Finalizations`` comes in time where the
+processor has breakpoints.
 
 The watch is a descriptor of this process, and gone with it. A program that writes without end is looked at ``_MOST``
 times at once, then ``_A_SECOND`` times a second. Between two looks the kernel does not watch stderr: where it does, a
@@ -27,10 +28,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from necropsy.capture.linux.inspect import modules
+from necropsy.capture.linux.inspect.link_map import auxiliary
 from necropsy.capture.linux.stderr.log_source import Log
+from necropsy.capture.linux.supervise import hardware_breakpoint, ptrace
 from necropsy.capture.linux.supervise.brief_stop import stopped
 from necropsy.capture.linux.supervise.event_loop import WAKES
-from necropsy.capture.linux.supervise.finalization import Finalizations
 from necropsy.capture.linux.supervise.traced_processes import Traced
 from necropsy.capture.run_options import Said
 from necropsy.formats.processors import BY_NAME
@@ -48,7 +51,70 @@ _IN_MODIFY, _IN_OPEN, _IN_IGNORED, _IN_ONESHOT = 0x2, 0x20, 0x8000, 0x80000000
 _F_SETSIG, _F_SETOWN_EX, _F_OWNER_TID = 10, 15, 0
 _EVENT = struct.Struct("<iIII")
 _SLICE_NS = 100_000
+_FINALIZES = "Py_FinalizeEx"
+_AT_ENTRY = 9
+_MOST_AWAITED = 64
+"""Processes whose interpreters are waited for at a time."""
 _LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass
+class Finalizations:
+    """Waits for interpreters that begin to end: an uncaught exception has just been printed, and is in ``sys`` still.
+
+    A breakpoint on ``Py_FinalizeEx`` stops them there. An interpreter that is a library is not mapped yet at exec: a
+    first breakpoint then waits at the program's entry point, where the dynamic linker has mapped it.
+    """
+
+    _handles: dict[int, int] = field(default_factory=dict)
+    """Of each process, the breakpoint."""
+    _beginnings: dict[int, int] = field(default_factory=dict)
+    """Of processes that have not begun: the address at which they do."""
+
+    def expect(self, pid: int) -> None:
+        """The process has executed Python. Where it cannot be waited for, nothing happens; raises nothing."""
+        self._forget(pid)
+        for gone in [one for one in self._handles if not Path(f"/proc/{one}").exists()]:
+            self._forget(gone)
+        if len(self._handles) >= _MOST_AWAITED or not hardware_breakpoint.is_supported():
+            return
+        with contextlib.suppress(OSError, ValueError):
+            address = modules.address_of(pid, _FINALIZES, "python")
+            if address is None:
+                address = auxiliary(Path(f"/proc/{pid}/auxv").read_bytes()).get(_AT_ENTRY)
+                if address is None:
+                    return
+                self._beginnings[pid] = address
+            self._handles[pid] = hardware_breakpoint.opened(pid, address)
+
+    def waits_at(self, pid: int, address: int) -> bool:
+        """The process will be stopped at this address, where it begins."""
+        return self._beginnings.get(pid) == address
+
+    def waits_for(self, pid: int) -> bool:
+        """The process will be stopped when its interpreter begins to end."""
+        return pid in self._handles
+
+    def has_begun(self, pid: int, tid: int) -> bool:
+        """Thread ``tid`` is stopped at a breakpoint: its interpreter is about to end. Raises nothing."""
+        address = None
+        with contextlib.suppress(OSError):
+            address = hardware_breakpoint.address_of(ptrace.getsiginfo(tid))
+        first = self._beginnings.get(pid)
+        self._forget(pid)
+        if address is None or address != first:
+            return address is not None
+        with contextlib.suppress(OSError, ValueError):
+            found = modules.address_of(pid, _FINALIZES, "python")
+            if found is not None:
+                self._handles[pid] = hardware_breakpoint.opened(pid, found)
+        return False
+
+    def _forget(self, pid: int) -> None:
+        self._beginnings.pop(pid, None)
+        handle = self._handles.pop(pid, None)
+        if handle is not None:
+            os.close(handle)
 
 
 @dataclass
@@ -191,7 +257,6 @@ class ExceptionWatch:
 
 
 def _masks(events: bytes) -> Iterator[int]:
-    """The mask of each ``struct inotify_event``."""
     at = 0
     while at + _EVENT.size <= len(events):
         _, mask, _, length = _EVENT.unpack_from(events, at)

@@ -91,7 +91,6 @@ def held(pid: int, only: int | None = None) -> Iterator[tuple[dict[int, Stop], l
 
 
 def _seize_all(pid: int, seized: set[int], only: int | None) -> None:
-    """Seize every thread, until no new one appears."""
     for _ in range(_MOST_ROUNDS):
         fresh = (_threads(pid) if only is None else {only}) - seized
         if not fresh:

@@ -65,9 +65,13 @@ class AttachedProfile:
                 self._executed(process)
         if time.monotonic() >= self._next_search:
             self._search()
-        living = list(self._processes.values())
-        self._resources.look(living)
-        self._stacks.look(living)
+        if not self._wait_s():
+            living = list(self._processes.values())
+            self._resources.look(living)
+            self._stacks.look(living)
+        return self._wait_s()
+
+    def _wait_s(self) -> float:
         return min(self._stacks.wait_s, self._resources.wait_s)
 
     def follow(self, for_s: float | None, stopped: Callable[[], bool]) -> RunRecord:
@@ -127,7 +131,6 @@ class AttachedProfile:
         return process
 
     def _search(self) -> None:
-        """New threads, and new children."""
         begun = time.monotonic()
         for process in list(self._processes.values()):
             tids = _tids(process.pid)
@@ -140,13 +143,11 @@ class AttachedProfile:
         self._next_search = time.monotonic() + max(_CHILDREN_S, 100 * (time.monotonic() - begun))
 
     def _found(self, process: Traced, tid: int) -> None:
-        """A thread that was not there before."""
         self._bases[tid] = 0
         with self._refusal_as_gap(process), held(process.pid, only=tid) as (stopped, _):
             self._bases |= {one: registers.read(one).thread_pointer for one in stopped}
 
     def _executed(self, process: Traced) -> None:
-        """It runs another program by now."""
         process.become_another()
         with self._refusal_as_gap(process), held(process.pid) as (stopped, _):
             self._bases |= {tid: registers.read(tid).thread_pointer for tid in stopped}

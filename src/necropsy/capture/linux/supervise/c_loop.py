@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import struct
 from collections.abc import Collection, Mapping
@@ -79,7 +80,8 @@ class CLoop:
 
     def next(self, wait_s: float | None) -> Event:
         """As ``Loop.next``."""
-        self._library.necropsy_next(self._at, -1 if wait_s is None else max(round(wait_s * 1000), 0))
+        # Rounded up: too early, there would be nothing to do but wait again.
+        self._library.necropsy_next(self._at, -1 if wait_s is None else max(math.ceil(wait_s * 1000), 0))
         self._drain()
         event = self._event
         return Event(Kind(event.kind), event.tid, event.pid, event.value)

@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from necropsy.capture.linux.inspect import registers
-from necropsy.capture.linux.inspect.siginfo import name_of
 from necropsy.capture.linux.supervise import crash_capture, descriptors, minimal_crash
 from necropsy.capture.linux.supervise.crash_context import CrashContext
 from necropsy.capture.linux.supervise.event_loop import WAKES
+from necropsy.formats.siginfo import name_of
 from necropsy.model import Crash, Gap
 
 MOST_FLOATING = 64

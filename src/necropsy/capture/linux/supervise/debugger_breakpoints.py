@@ -17,7 +17,6 @@ from necropsy.capture.linux.inspect import memory_map, registers
 from necropsy.capture.linux.inspect.memory_map import MapEntry, MemoryMap
 from necropsy.capture.linux.inspect.process_memory import ProcessMemory
 from necropsy.capture.linux.supervise import ptrace
-from necropsy.capture.linux.supervise.ptrace import Stop
 from necropsy.capture.linux.supervise.traced_processes import has_signal, status_of
 
 _STRING = b"TracerPid"
@@ -32,46 +31,46 @@ _Module = tuple[str, int]
 """Device and inode."""
 
 
-class DebuggerBreakpoints:
-    """Which signals are meant for a debugger; what is known of a file is remembered."""
+_asks: dict[_Module, bool] = {}
+"""What is known of a file."""
 
-    def __init__(self) -> None:
-        self._asks: dict[_Module, bool] = {}
 
-    def is_for_debugger(self, pid: int, stop: Stop) -> bool:
-        """Whether this stop's signal would not exist without a tracer, so that it must be dropped. Never raises."""
-        if stop.signo != signal.SIGTRAP:
-            return False
-        try:
-            return self._is(pid, stop.tid)
-        except (OSError, struct.error):
-            return False  # it is gone, or cannot be read
+def is_for_debugger(pid: int, tid: int) -> bool:
+    """Whether the SIGTRAP that ``tid`` is stopped at would not exist without a tracer: it is to be dropped.
 
-    def _is(self, pid: int, tid: int) -> bool:
-        _, _, code, _, sender = struct.unpack_from("<5i", ptrace.getsiginfo(tid))
-        if code not in {_SI_KERNEL, _TRAP_BRKPT} and not (code in {_SI_TKILL, _SI_USER} and sender == pid):
-            return False
-        status = status_of(tid)
-        if not status or any(has_signal(status, name, signal.SIGTRAP) for name in ("SigCgt", "SigIgn")):
-            return False
-        now = registers.read(tid)
-        mapped = memory_map.read(pid)
-        with ProcessMemory(pid) as memory:
-            stack = memory.some(now.sp, _CALLERS_REACH)
-            places = struct.unpack(f"<{len(stack) // 8}Q", stack[: len(stack) // 8 * 8])
-            modules: dict[_Module, None] = {}
-            for place in (now.pc, *places):
-                one = mapped.at(place)
-                if one is not None and one.executable and one.is_file:
-                    modules.setdefault((one.device, one.inode))
-            return any(self._has_string(module, mapped, memory) for module in modules)
+    Never raises.
+    """
+    try:
+        return _is(pid, tid)
+    except (OSError, struct.error):
+        return False  # it is gone, or cannot be read
 
-    def _has_string(self, module: _Module, mapped: MemoryMap, memory: ProcessMemory) -> bool:
-        known = self._asks.get(module)
-        if known is None:
-            parts = [one for one in mapped if (one.device, one.inode) == module and one.readable]
-            known = self._asks[module] = _is_in(parts, memory)
-        return known
+
+def _is(pid: int, tid: int) -> bool:
+    _, _, code, _, sender = struct.unpack_from("<5i", ptrace.getsiginfo(tid))
+    if code not in {_SI_KERNEL, _TRAP_BRKPT} and not (code in {_SI_TKILL, _SI_USER} and sender == pid):
+        return False
+    status = status_of(tid)
+    if not status or any(has_signal(status, name, signal.SIGTRAP) for name in ("SigCgt", "SigIgn")):
+        return False
+    now = registers.read(tid)
+    mapped = memory_map.read(pid)
+    with ProcessMemory(pid) as memory:
+        stack = memory.some(now.sp, _CALLERS_REACH)
+        places = struct.unpack(f"<{len(stack) // 8}Q", stack[: len(stack) // 8 * 8])
+        modules: dict[_Module, None] = {}
+        for place in (now.pc, *places):
+            one = mapped.at(place)
+            if one is not None and one.executable and one.is_file:
+                modules.setdefault((one.device, one.inode))
+        return any(_has_string(module, mapped, memory) for module in modules)
+
+
+def _has_string(module: _Module, mapped: MemoryMap, memory: ProcessMemory) -> bool:
+    if module not in _asks:
+        parts = [one for one in mapped if (one.device, one.inode) == module and one.readable]
+        _asks[module] = _is_in(parts, memory)
+    return _asks[module]
 
 
 def _is_in(parts: list[MapEntry], memory: ProcessMemory) -> bool:

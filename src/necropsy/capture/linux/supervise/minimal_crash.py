@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from necropsy.capture.linux.inspect import memory_cgroup, siginfo
+from necropsy.capture.linux.inspect import memory_cgroup
 from necropsy.capture.linux.stderr.log_source import Log
 from necropsy.capture.linux.supervise.crash_context import CrashContext, Sent
 from necropsy.capture.linux.supervise.traced_processes import Traced, now
+from necropsy.formats import siginfo
 from necropsy.model import Address, Crash, Fault, Gap, Message
 
 

@@ -47,11 +47,16 @@ class ProfilingTracer(Tracer):
         patience = super()._patience()
         if not self.members.living or self.root.exit is not None:
             return patience
-        wait_s = min(self.stacks.wait_s, self.resources.wait_s)
+        wait_s = self._wait_s()
         return wait_s if patience is None else min(patience, wait_s)
+
+    def _wait_s(self) -> float:
+        return min(self.stacks.wait_s, self.resources.wait_s)
 
     def _nothing(self) -> None:
         super()._nothing()
+        if self._wait_s():
+            return
         free = [one for one in self.members.living.values() if one.pid not in self._jobs]
         self.stacks.look(free)
         self.resources.look(free)

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from necropsy.capture.linux.inspect import resource_limits, siginfo
+from necropsy.capture.linux.inspect import resource_limits
 from necropsy.capture.linux.stderr.log_at_death import LogAtDeath
 from necropsy.capture.linux.supervise import fatal_signals, interrupted_calls, ptrace
 from necropsy.capture.linux.supervise.read_jobs import ReadJob, with_end
@@ -23,6 +23,7 @@ from necropsy.capture.linux.supervise.shared_memory import Facts
 from necropsy.capture.linux.supervise.traced_processes import Traced, command_of, executable_of, exit_of, status_of
 from necropsy.capture.linux.supervise.tracer import AT_EXIT, Tracer
 from necropsy.capture.run_options import RunOptions, RunRecord
+from necropsy.formats import siginfo
 from necropsy.model import Crash, Exit
 
 REPORT_S = 10.0

@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from necropsy.capture.linux.inspect import resource_limits
 from necropsy.capture.linux.inspect.resource_use import (
     ResourceReader,
+    count_of_threads,
     dear_readings,
     resident,
     resident_and_proportional,
@@ -25,6 +27,8 @@ from necropsy.model import HeapUse, Limit, ProfileMark, ResourceUse, TreeUse
 
 _LENT_S, _SHARE = 0.1, 1 / 600
 """What looks at all processes may take: CPU seconds at first, and of the time that passes; dear looks at a tree too."""
+_MOST_QUIET, _SAME, _SAME_THREADS = 3, 256 << 10, 3
+"""Looks in a row that only see that nothing has changed; bytes and threads more or less that are no change."""
 
 
 @dataclass
@@ -38,6 +42,11 @@ class _Measured:
     series: ThinnedSeries[ResourceUse] = field(default_factory=ThinnedSeries)
     heap: HeapSamples | None = None
     is_over: bool = False
+    last: ResourceUse | None = None
+    """What the last closer look has seen."""
+    quiet: int = 0
+    """Looks since then."""
+    most_threads: int = 0
 
     @classmethod
     def of(cls, process: Traced, dear: TimeBudget, *, sample: bool) -> _Measured:
@@ -47,8 +56,23 @@ class _Measured:
         marks = MarkRecorder(lines.seen)
         return cls(ResourceReader(process.pid, dear), process.executions, lines, marks, heap=heap)
 
+    def has_changed(self) -> bool:
+        """Whether a closer look is worth it: most looks at a program that works steadily would tell the same again."""
+        pid, use = self.reader.pid, self.last
+        if use is None or self.quiet == _MOST_QUIET or self.heap is not None or self.reader.has_cuda or self.is_over:
+            return True
+        rss, threads = resident(pid), count_of_threads(pid)
+        if rss is None or abs(rss - (use.rss or 0)) > _SAME or resource_limits.open_files(pid) != use.descriptors:
+            return True
+        if threads > self.most_threads or abs(threads - (use.threads or 0)) > _SAME_THREADS:
+            return True
+        self.quiet += 1
+        return False
+
     def seen(self, use: ResourceUse, *, last: bool = False) -> None:
         """What was in use at one time."""
+        self.last, self.quiet = use, 0
+        self.most_threads = max(use.threads or 0, self.most_threads)
         self.marks.look(use, last=last)
         if self.heap is not None:
             self.heap.look(use, last=last)
@@ -107,18 +131,21 @@ class ResourceProfile:
 
     def look(self, living: Iterable[Traced]) -> None:
         """See what all of them use, if it is time to."""
-        now = time.monotonic()
-        if now < self._next:
+        # Or will be soon: the resources and the stacks have looks of their own, and to wake up twice costs more.
+        if self.wait_s > self.interval_s / 2:
             return
+        now = time.monotonic()
         cost_s = 0.0
         together: list[tuple[int, int]] = []
         for process in living:
             measured = self._measured(process)
             begun = time.thread_time() - measured.reader.dear_s
-            use = self._look_at(process, measured)
+            has_changed = measured.has_changed()
+            use = self._look_at(process, measured) if has_changed else measured.last
             cost_s += time.thread_time() - measured.reader.dear_s - begun
             if use is not None:
                 together.append((process.pid, use.rss or 0))
+            if use is not None and has_changed:
                 measured.seen(use)
             if measured.reader.has_cuda:
                 self.gpu.start()

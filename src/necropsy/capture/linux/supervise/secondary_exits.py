@@ -14,10 +14,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from necropsy.capture.linux.inspect import siginfo
 from necropsy.capture.linux.supervise import fatal_signals
 from necropsy.capture.linux.supervise.process_tree import ProcessTree
 from necropsy.capture.linux.supervise.traced_processes import Traced, status_of
+from necropsy.formats import siginfo
 from necropsy.model import Crash, Gap
 
 OPEN_S = 10.0

@@ -76,11 +76,14 @@ class StackProfile:
 
     def look(self, living: Sequence[Traced]) -> None:
         """See how deep all stacks were touched, if it is time to."""
-        now = time.monotonic()
-        if now < self._next:
+        # Or will be soon: the resources and the stacks have looks of their own, and to wake up twice costs more.
+        if self.wait_s > self.interval_s / 2:
             return
+        now = time.monotonic()
         self._next = now + self.interval_s
         self._catch_up()
+        # Page faults have told most of what there is to see.
+        self._budget.share = _SHARE / 2 if self._faults.are_read else _SHARE
         if not self._budget.pause_s():
             begun = time.thread_time()
             self._look_closer(living)

@@ -15,7 +15,6 @@ from _socket import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from necropsy.capture.linux.inspect.siginfo import name_of
 from necropsy.capture.linux.supervise import tracer_process
 from necropsy.capture.linux.supervise.descriptors import keep_only
 from necropsy.capture.linux.supervise.shared_memory import Facts, Origin
@@ -23,7 +22,7 @@ from necropsy.capture.linux.supervise.signal_wait import TakenSignal, take
 from necropsy.capture.linux.supervise.traced_processes import command_of, has_signal, state_of, status_of
 from necropsy.capture.linux.supervise.watchdog import LOOK_S, Watchdog, is_held, threads_of
 from necropsy.capture.run_options import RunOptions
-from necropsy.formats.signal_codes import SI_KERNEL, SI_QUEUE
+from necropsy.formats.siginfo import SI_KERNEL, SI_QUEUE, name_of
 
 ALL = signal.valid_signals()
 TIMED_OUT = 124

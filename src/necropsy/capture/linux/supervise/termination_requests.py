@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from necropsy.capture.linux.inspect import siginfo
 from necropsy.capture.linux.supervise import fatal_signals, minimal_crash, ptrace
 from necropsy.capture.linux.supervise.crash_context import Request, Sent
 from necropsy.capture.linux.supervise.process_tree import ProcessTree
@@ -30,6 +29,7 @@ from necropsy.capture.linux.supervise.ptrace import HERE
 from necropsy.capture.linux.supervise.shared_memory import Facts
 from necropsy.capture.linux.supervise.traced_processes import Traced, command_of, has_signal, status_of
 from necropsy.capture.run_options import STACK_SIGNALS, RunOptions
+from necropsy.formats import siginfo
 from necropsy.model import Crash, Gap, StopRequest
 
 _CODE, _SENDER = 8, 16

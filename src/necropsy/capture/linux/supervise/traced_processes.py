@@ -11,11 +11,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from necropsy.capture.linux.inspect import siginfo
 from necropsy.capture.linux.supervise.crash_context import Request, Sent
 from necropsy.capture.run_options import Said
-from necropsy.model import Crash, Exit, HeapUse, Limit, Process, ProfileMark, ResourceUse, StackUse, TreeUse
+from necropsy.formats import siginfo
+from necropsy.model import Crash, Exit, Limit, Process
+
+if TYPE_CHECKING:  # only measured runs have them
+    from necropsy.model import HeapUse, ProfileMark, ResourceUse, StackUse, TreeUse
 
 _STARTED_AT = time.time() - time.monotonic()
 """What the wall clock is ahead of the monotonic one."""

@@ -15,17 +15,14 @@ from necropsy.capture.linux.inspect import memory_cgroup, resource_limits
 from necropsy.capture.linux.stderr.log_source import Log
 from necropsy.capture.linux.supervise import fatal_signals, first_chance, minimal_crash, ptrace, without_ptrace
 from necropsy.capture.linux.supervise.c_loop import open_loop
+from necropsy.capture.linux.supervise.crash_capture import Preloader
 from necropsy.capture.linux.supervise.crash_context import CrashContext
-from necropsy.capture.linux.supervise.debugger_breakpoints import DebuggerBreakpoints
 from necropsy.capture.linux.supervise.event_loop import Event, Kind, go_on
 from necropsy.capture.linux.supervise.interrupted_calls import InterruptedCalls
 from necropsy.capture.linux.supervise.leak_sanitizer import LeakSanitizer
 from necropsy.capture.linux.supervise.lost_privileges import LostPrivileges
-from necropsy.capture.linux.supervise.preload import Preloader
 from necropsy.capture.linux.supervise.process_tree import MOST_DEATHS, ProcessTree, StoppedProcesses
-from necropsy.capture.linux.supervise.ptrace import Stop
-from necropsy.capture.linux.supervise.read_jobs import ReadJob, changed, with_end
-from necropsy.capture.linux.supervise.reader_pool import ReaderPool
+from necropsy.capture.linux.supervise.read_jobs import ReaderPool, ReadJob, changed, with_end
 from necropsy.capture.linux.supervise.secondary_exits import LOOK_S, SecondaryExits
 from necropsy.capture.linux.supervise.shared_memory import Facts
 from necropsy.capture.linux.supervise.termination_requests import (
@@ -62,7 +59,7 @@ class Tracer:
         self._crashes: list[Callable[[], Crash]] = []
         self.cores = Cores(options.core)
         self._memory = memory_cgroup.Since.now(root)
-        self._interrupted, self._breakpoints = InterruptedCalls(), DebuggerBreakpoints()
+        self._interrupted = InterruptedCalls()
         self._rests = StoppedProcesses(self._loop, self._interrupted, facts, self.root, front)
         self._leak_sanitizer, self._privileges = LeakSanitizer(), LostPrivileges()
         self.on_root_let_go: Callable[[], None] = lambda: None
@@ -294,9 +291,12 @@ class Tracer:
     # ------------------------------------------------------------ deaths
 
     def _fatal(self, process: Traced, tid: int, signo: int) -> None:
-        if self._breakpoints.is_for_debugger(process.pid, Stop(tid, signo, 0)):
-            self._loop.release(process.pid, tid)
-            return
+        if signo == signal.SIGTRAP:
+            from necropsy.capture.linux.supervise import debugger_breakpoints
+
+            if debugger_breakpoints.is_for_debugger(process.pid, tid):
+                self._loop.release(process.pid, tid)
+                return
         info = self._senders.note(process, signo, ptrace.getsiginfo(tid)).info
         self._aftermath.died(process)  # before anybody can learn of it and end the others
         if process.crash is not None and fatal_signals.is_unkillable(process.pid, info):

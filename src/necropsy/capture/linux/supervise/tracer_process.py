@@ -18,7 +18,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from necropsy.capture.linux.inspect.siginfo import name_of
 from necropsy.capture.linux.stderr.log_source import Log
 from necropsy.capture.linux.supervise import descriptors, ptrace, without_ptrace
 from necropsy.capture.linux.supervise.shared_memory import Facts
@@ -26,6 +25,7 @@ from necropsy.capture.linux.supervise.traced_processes import Traced, executable
 from necropsy.capture.linux.supervise.tracer import Tracer
 from necropsy.capture.linux.supervise.watchdog import LOOK_S, Watchdog
 from necropsy.capture.run_options import RunOptions, RunRecord
+from necropsy.formats.siginfo import name_of
 from necropsy.model import Crash, Exit, Gap, Process
 
 DONE = b"done"

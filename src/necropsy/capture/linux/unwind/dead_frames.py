@@ -33,7 +33,7 @@ from necropsy.capture.linux.unwind.frame_scan import FrameScan
 from necropsy.capture.linux.unwind.function_table import FrameTally, Function, rows_seen, static_size, with_static_sizes
 from necropsy.capture.linux.unwind.symbol_tables import SymbolTables
 from necropsy.capture.process.deep_stack import CodeLocation
-from necropsy.capture.process.native_stack import Cursor
+from necropsy.capture.process.native_stack import Cursor, call_target
 from necropsy.formats.eh_frame import CfiRow
 from necropsy.model import StackFunction
 
@@ -202,8 +202,7 @@ class _Search:
         """
         value = self._word(slot) or 0
         below = slot + 8 - self._copy.low
-        code = self._memory.exactly(value - 5, 5)
-        target = value + struct.unpack("<i", code[1:])[0] if code is not None and code[0] == 0xE8 else None
+        target = call_target(self._memory, value)
         frame = (static_size(target, self._files) if target is not None else None) or 0
         if below > _BELOW + frame:
             return None
@@ -296,7 +295,6 @@ class _Search:
         return size >= len(self._copy.data) / 2
 
     def _return_slots(self, low: int) -> Iterator[int]:
-        """Where return addresses are, from ``low`` up."""
         first, last = min(self._code)[0] if self._code else 0, max(self._code)[1] if self._code else 0
         base = self._copy.low
         # What a former thread has left at the top of a stack is not of this one.

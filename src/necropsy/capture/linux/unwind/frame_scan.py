@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from necropsy.capture.linux.inspect.memory_map import MapEntry, MemoryMap
 from necropsy.capture.process.deep_stack import CodeLocation
 from necropsy.capture.process.memory import Memory, Registers
-from necropsy.capture.process.native_stack import LARGE_FRAME, Cursor, NativeStack
+from necropsy.capture.process.native_stack import LARGE_FRAME, Cursor, NativeStack, call_target
 from necropsy.formats.processors import Processor
 from necropsy.model import Stack
 
@@ -121,14 +121,11 @@ class FrameScan:
         from necropsy.formats.call_graph import STUB
 
         code = self._memory.exactly(value - 6, 6)
-        if code is None:
+        if code is not None and code[:2] == b"\xff\x15":
+            return self._memory.u64(value + struct.unpack("<i", code[2:])[0]) or 0
+        target = call_target(self._memory, value)
+        if target is None:
             return 0
-        (distance,) = struct.unpack("<i", code[2:])
-        if code[:2] == b"\xff\x15":
-            return self._memory.u64(value + distance) or 0
-        if code[1] != 0xE8:
-            return 0
-        target: int = value + distance
         stub = STUB.match(self._memory.some(target, 16))
         if stub is None:
             return target

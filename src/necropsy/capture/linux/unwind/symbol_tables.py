@@ -15,7 +15,7 @@ from necropsy.capture.linux.inspect.memory_map import MemoryMap
 from necropsy.capture.linux.inspect.modules import MappedFile, MappedFiles
 from necropsy.capture.process.deep_stack import CodeLocation
 from necropsy.capture.process.memory import Memory
-from necropsy.capture.process.native_stack import NativeStack
+from necropsy.capture.process.native_stack import NativeStack, call_target
 from necropsy.capture.process.symbols import readable
 from necropsy.errors import InputError
 from necropsy.formats.elf import ElfFile
@@ -150,8 +150,4 @@ class SymbolTables:
 
             word = self._memory.u32(value - 4)
             return None if word is None else arm64_code.call_target(word, value - 4)
-        code = self._memory.exactly(value - 5, 5)
-        if code is None or code[0] != 0xE8:
-            return None
-        distance: int = struct.unpack("<i", code[1:])[0]
-        return value + distance
+        return call_target(self._memory, value)

@@ -1,4 +1,4 @@
-"""The names of ``si_code``, and the words in which handlers and debuggers print them.
+"""``siginfo_t``: what the kernel says of a signal, and the words that programs print for its ``si_code``.
 
 Numbers from the kernel's ``include/uapi/asm-generic/siginfo.h``; the words are those of glibc's
 ``stdio-common/psiginfo-data.h`` (Open MPI, UCX, folly and backward-cpp print the like), of lldb and of R.
@@ -7,6 +7,9 @@ Numbers from the kernel's ``include/uapi/asm-generic/siginfo.h``; the words are 
 from __future__ import annotations
 
 import re
+import signal
+import struct
+from dataclasses import dataclass
 
 from necropsy.lazy_re import regex
 
@@ -60,6 +63,7 @@ _WORDS = (
 _SPELLED = tuple((name, regex(words, re.IGNORECASE)) for name, words in _WORDS)
 WITH_ADDRESS = frozenset({"SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGTRAP"})
 """Signals whose ``si_addr`` is an address; of the others it is the sender's process id, read as a number."""
+_WITH_SENDER = {0, -1, -6}
 SENT = frozenset({"SI_USER", "SI_QUEUE", "SI_TKILL"})
 
 
@@ -72,3 +76,45 @@ def code_name(signal: str, code: int) -> str:
 def code_in(words: str) -> str | None:
     """``SEGV_MAPERR`` for *address not mapped to object*; None for words that no table has."""
     return next((name for name, pattern in _SPELLED if pattern.search(words)), None)
+
+
+@dataclass(frozen=True)
+class SigInfo:
+    """``code``: the name of ``si_code``, or its number; ``sender``: the process that sent the signal.
+
+    ``address`` is ``si_addr`` where the kernel filled it in: a fault of the CPU that is not ``SI_KERNEL``; 0 is an
+    address.
+    """
+
+    signal: str
+    number: int
+    code: str
+    code_number: int
+    address: int | None = None
+    sender: int | None = None
+
+
+def name_of(number: int) -> str:
+    """``SIGSEGV`` for 11; real-time signals as ``SIGRTMIN+3``."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        low = int(signal.SIGRTMIN)
+        return f"SIGRTMIN+{number - low}" if low < number <= int(signal.SIGRTMAX) else f"signal {number}"
+
+
+def decode(raw: bytes) -> SigInfo:
+    """The fields of these bytes. Raises struct.error for fewer than 32."""
+    number, _errno, code = struct.unpack_from("<iii", raw)
+    (address,) = struct.unpack_from("<Q", raw, 16)
+    (sender,) = struct.unpack_from("<i", raw, 16)
+    name = name_of(number)
+    from_cpu = name in WITH_ADDRESS and code > 0 and code != SI_KERNEL
+    return SigInfo(
+        signal=name,
+        number=number,
+        code=code_name(name, code),
+        code_number=code,
+        address=address if from_cpu else None,
+        sender=sender if code in _WITH_SENDER else None,
+    )
