@@ -24,6 +24,8 @@ _COLUMNS = {"by", "cause", "claim", "decide", "mistaken", "next", "note", "title
 """The columns of data/*.toml that are shown."""
 _CODE = re.compile(r"\(\?|\\[bdsw.(\[]|\bimport \w|^\s*[<.#{]|\bsigned main\b|^\s*CREATE (?:TABLE|VIEW) ")
 """Regular expressions, code, SQL and markup."""
+_WITHOUT_TEXT = (ast.Name, ast.expr_context, ast.operator, ast.cmpop)
+"""Most nodes are such."""
 
 
 @functools.cache
@@ -39,19 +41,26 @@ def all_texts() -> tuple[tuple[str, str], ...]:
 def strings() -> Iterator[tuple[str, str]]:
     """The strings of three words or more in the code, without docstrings, patterns and code."""
     for path in sorted(SOURCE.rglob("*.py")):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        skipped = {id(each) for node in ast.walk(tree) for each in _not_shown(node)}
-        for node in ast.walk(tree):
-            if id(node) in skipped:
-                continue
-            if isinstance(node, ast.JoinedStr):
-                text = "".join(_part(one) for one in node.values)
-            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-                text = node.value
-            else:
-                continue
+        for line, text in _strings(ast.parse(path.read_text(encoding="utf-8"))):
             if len(text.split()) >= 3 and not _CODE.search(text):
-                yield f"{path.relative_to(SOURCE).as_posix()}:{node.lineno}", text
+                yield f"{path.relative_to(SOURCE).as_posix()}:{line}", text
+
+
+def _strings(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Every string below ``tree``, with its line. Each node is looked at once: there are a million."""
+    left: list[object] = [tree]
+    while left:
+        node = left.pop()
+        if isinstance(node, list):
+            left += node
+        elif isinstance(node, ast.Constant):
+            if isinstance(node.value, str):
+                yield node.lineno, node.value
+        elif isinstance(node, ast.JoinedStr):
+            yield node.lineno, "".join(_part(one) for one in node.values)
+            left += [one for one in node.values if not isinstance(one, ast.Constant)]
+        elif isinstance(node, ast.AST) and not isinstance(node, _WITHOUT_TEXT) and not _is_not_shown(node):
+            left += [getattr(node, name) for name in node._fields]
 
 
 def _part(node: ast.expr) -> str:
@@ -59,14 +68,11 @@ def _part(node: ast.expr) -> str:
     return str(node.value) if isinstance(node, ast.Constant) else "X"
 
 
-def _not_shown(node: ast.AST) -> Iterator[ast.AST]:
-    """The nodes below ``node`` that hold no text of their own."""
-    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-        yield node.value
-    elif isinstance(node, ast.JoinedStr):
-        yield from node.values
-    elif isinstance(node, ast.keyword) and node.arg in _NOT_TEXT:
-        yield from ast.walk(node.value)
+def _is_not_shown(node: ast.AST) -> bool:
+    """Nothing below it is shown: a docstring, or an argument that is input or code."""
+    if isinstance(node, ast.Expr):
+        return isinstance(node.value, ast.Constant)
+    return isinstance(node, ast.keyword) and node.arg in _NOT_TEXT
 
 
 def tables() -> Iterator[tuple[str, str]]:

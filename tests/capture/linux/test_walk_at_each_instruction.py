@@ -20,6 +20,7 @@ import pytest
 from necropsy.capture.linux.inspect import memory_map, modules, registers
 from necropsy.capture.linux.inspect.process_memory import ProcessMemory
 from necropsy.capture.linux.unwind import unwinder as native
+from necropsy.capture.linux.unwind.symbol_tables import SymbolTables
 from necropsy.capture.process.memory import Registers
 from necropsy.capture.process.native_stack import NativeStack
 
@@ -54,8 +55,11 @@ def steps(pid: int, memory: ProcessMemory) -> Iterator[tuple[Registers, list[int
         yield now, slots[::-1]
 
 
-def unwound(pid: int, memory: ProcessMemory, files: modules.MappedFiles, now: Registers) -> NativeStack:
-    unwinder = native.Unwinder(memory_map.read(pid), memory, files)
+def unwound(
+    pid: int, memory: ProcessMemory, files: modules.MappedFiles, names: SymbolTables, now: Registers
+) -> NativeStack:
+    """``names``, which are those of ``files``, are shared: to look each up anew took most of the time."""
+    unwinder = native.Unwinder(memory_map.read(pid), memory, files, names)
     try:
         return unwinder.unwind(now, None, time.monotonic() + 30)
     finally:
@@ -75,8 +79,10 @@ def test_callers_are_right_at_each_instruction(words: str, level: str, tmp_path:
     program = chains.build(tmp_path, source, words, level, seed)
     dice, times, checked = random.Random(seed), dict[int, int](), 0
     with harness.dying([program]) as death, ProcessMemory(death.pid) as memory:
-        files = modules.find(death.pid, memory_map.read(death.pid), memory)
-        main = unwound(death.pid, memory, files, registers.read(death.pid))
+        mapped = memory_map.read(death.pid)
+        files = modules.find(death.pid, mapped, memory)
+        names = SymbolTables(mapped, memory, files)
+        main = unwound(death.pid, memory, files, names, registers.read(death.pid))
         assert main.complete
         for now, slots in steps(death.pid, memory):
             file = files.at(now.pc)
@@ -88,7 +94,7 @@ def test_callers_are_right_at_each_instruction(words: str, level: str, tmp_path:
                 continue
             checked += 1
             expected = [memory.u64(slot) for slot in slots] + callers(main)
-            found = unwound(death.pid, memory, files, now)
+            found = unwound(death.pid, memory, files, names, now)
             assert callers(found) == expected, (hex(now.pc), found.places[0])
             assert found.complete
     assert checked > 30

@@ -6,9 +6,9 @@ read-only data, and the code in front of the call to ``abort`` says where.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from necropsy.capture.process.memory import Mappings, Memory
 
@@ -23,7 +23,6 @@ _ENDS = frozenset({"ret", "jmp", "ud2", "hlt", "int3"})
 
 _MOST_CODE = 8 << 20
 """Bytes of a library's code that are searched for the one jump to a place."""
-_JUMP = re.compile(rb"(?=(?:\xe9|\x0f[\x80-\x8f])(.{4}))", re.DOTALL)
 Function = Callable[[int], "tuple[int, int] | None"]
 """Where the function begins and ends that holds an address, by the unwind tables; None where they do not say."""
 
@@ -98,12 +97,28 @@ class Code:
         place = self.places.at(address)
         if place is None or place.high - place.low > _MOST_CODE:
             return None
-        sources = []
-        for match in _JUMP.finditer(self.memory.some(place.low, place.high - place.low)):
-            end = place.low + match.end(1)
-            if end + int.from_bytes(match[1], "little", signed=True) == address:
-                sources.append(end)
-        return sources[0] if len(sources) == 1 else None
+        ends = jumps_to(address - place.low, self.memory.some(place.low, place.high - place.low))
+        found = [place.low + end for end in islice(ends, 2)]
+        return found[0] if len(found) == 1 else None
+
+
+def jumps_to(target: int, code: bytes) -> Iterator[int]:
+    """The ends of what may be jumps to the offset ``target`` of ``code``, by the 32 bits of their distance.
+
+    A library has ten thousands of jumps. Within 64 KiB all that lead to one place have the same upper half of the
+    distance, which few others have: it is looked for instead of a jump's opcode.
+    """
+    for upper in range((target - len(code)) >> 16, (target >> 16) + 1):
+        half = upper.to_bytes(2, "little", signed=True)
+        last = target - (upper << 16)
+        low, high = max(last - 0xFFFF - 2, 3), max(min(last, len(code)), 0)
+        at = code.find(half, low, high)
+        while at != -1:
+            end = at + 2
+            is_jump = code[at - 3] == 0xE9 or (code[at - 3] >> 4 == 8 and code[at - 4 : at - 3] == b"\x0f")
+            if is_jump and int.from_bytes(code[at - 2 : end], "little", signed=True) == target - end:
+                yield end
+            at = code.find(half, at + 1, high)
 
 
 def _decoded(code: bytes, address: int) -> list[Step]:
