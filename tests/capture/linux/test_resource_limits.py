@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -58,3 +60,17 @@ def test_of_the_group_with_the_least_room(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(control_groups, "folder_of", folder_of)
     found = by_name(resource_limits.in_use(0))
     assert found == {"pids.max": Limit(name="pids.max", limit=100, used=97, where=str(tmp_path / "job/pids.max"))}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a user of its own for the program takes root")
+def test_threads_of_a_user_are_counted_with_and_without_one_process() -> None:
+    user = 200_000 + os.getpid()
+    script = "import threading; threading.Thread(target=input, daemon=True).start(); print(flush=True); input()"
+    python = shutil.which("python3", path="/usr/bin:/usr/local/bin") or sys.executable
+    with subprocess.Popen(
+        [python, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, user=user, group=user, extra_groups=[]
+    ) as process:
+        assert process.stdout is not None and process.stdout.readline()
+        counted = resource_limits.threads_of_user([str(user)])
+        assert (counted, resource_limits.threads_of_user([str(user)], without=process.pid)) == (2, 0)
+        process.communicate(b"\n\n")

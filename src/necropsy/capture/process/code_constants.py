@@ -105,7 +105,7 @@ class Code:
 def jumps_to(target: int, code: bytes) -> Iterator[int]:
     """The ends of what may be jumps to the offset ``target`` of ``code``, by the 32 bits of their distance.
 
-    A library has ten thousands of jumps. Within 64 KiB all that lead to one place have the same upper half of the
+    A library has tens of thousands of jumps. Within 64 KiB all that lead to one place have the same upper half of the
     distance, which few others have: it is looked for instead of a jump's opcode.
     """
     for upper in range((target - len(code)) >> 16, (target >> 16) + 1):

@@ -92,9 +92,12 @@ def _cpu_s(pid: int) -> int | None:
         return None
 
 
-def threads_of_user(uid: list[str]) -> int | None:
-    """What RLIMIT_NPROC counts: threads of all processes of the real user; None where there are too many."""
-    processes = [entry.name for entry in os.scandir("/proc") if entry.name.isdigit()]
+def threads_of_user(uid: list[str], *, without: int | None = None) -> int | None:
+    """What RLIMIT_NPROC counts: threads of all processes of the real user; None where there are too many.
+
+    ``without``: a process whose threads are counted elsewhere.
+    """
+    processes = [entry.name for entry in os.scandir("/proc") if entry.name.isdigit() and entry.name != str(without)]
     if not uid or len(processes) > _MOST_PROCESSES:
         return None
     return sum(_threads_of(one, uid[0].encode()) for one in processes)

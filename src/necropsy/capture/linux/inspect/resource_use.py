@@ -174,14 +174,12 @@ class ResourceReader:
     def _dear_ones(self, threads: int | None) -> int | None:
         """How many mappings there are; the limits that are set now are read as well."""
         begun = time.thread_time()
-        for one in self._set_now():
+        for one in self._set_now(threads):
             before = self._limits.get(one.name)
             if before is None or before.where != one.where:
                 self._limits[one.name] = msgspec.structs.replace(one, peak=None)
             else:
                 self._limits[one.name] = msgspec.structs.replace(before, limit=one.limit, hard=one.hard)
-            if one.name == "RLIMIT_NPROC" and one.used is not None:
-                self._others = one.used - (threads or 0)
         count, has_python = self._mappings()
         if has_python and self._python is None and self._tries:
             self._find_python()
@@ -205,13 +203,16 @@ class ResourceReader:
         if most is not None and self._group_before is not None and most > self._group_before:
             self._peaks["group"] = max(most, self._peaks.get("group", 0))
 
-    def _set_now(self) -> list[Limit]:
+    def _set_now(self, threads: int | None) -> list[Limit]:
         found = [*resource_limits.of_groups(self.pid), *resource_limits.shared_memory(self.pid)]
         for one in resource_limits.of_process(self.pid):
             if one.name in {"RLIMIT_AS", "RLIMIT_DATA", "RLIMIT_NOFILE"}:
                 found.append(one)
             elif one.name == "RLIMIT_NPROC" and (uid := self._limited_user()) is not None:
-                found.append(msgspec.structs.replace(one, used=resource_limits.threads_of_user([uid])))
+                # Its own threads were counted a moment before, and some may have begun since.
+                self._others = resource_limits.threads_of_user([uid], without=self.pid)
+                used = self._others + threads if self._others is not None and threads is not None else None
+                found.append(msgspec.structs.replace(one, used=used))
         with contextlib.suppress(OSError, ValueError):
             most = int(Path(_MAP_COUNT).read_text(encoding="ascii"))
             found.append(Limit(name="vm.max_map_count", limit=most, where=_MAP_COUNT))
