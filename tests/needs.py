@@ -26,9 +26,10 @@ def package(name: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(importlib.util.find_spec(name) is None, reason=f"{name} is not installed")
 
 
-def sanitizer(kind: str) -> pytest.MarkDecorator:
-    """``gcc -fsanitize=<kind>`` builds programs that run here."""
-    return pytest.mark.skipif(not _sanitizer_works(kind), reason=f"gcc -fsanitize={kind} does not work here")
+def sanitizer(kind: str, compiler: str = "gcc") -> pytest.MarkDecorator:
+    """``<compiler> -fsanitize=<kind>`` builds programs that run here."""
+    works = _sanitizer_works(kind, compiler)
+    return pytest.mark.skipif(not works, reason=f"{compiler} -fsanitize={kind} does not work here")
 
 
 def namespace(*options: str, then: str = "true") -> pytest.MarkDecorator:
@@ -38,13 +39,13 @@ def namespace(*options: str, then: str = "true") -> pytest.MarkDecorator:
 
 
 @functools.cache
-def _sanitizer_works(kind: str) -> bool:
-    if shutil.which("gcc") is None:
+def _sanitizer_works(kind: str, compiler: str) -> bool:
+    if shutil.which(compiler) is None:
         return False
     with tempfile.TemporaryDirectory(prefix="necropsy-sanitizer-") as folder:
         source, program = Path(folder, "empty.c"), str(Path(folder, "empty"))
         source.write_text("int main(void) { return 0; }\n")
-        built = _runs(("gcc", f"-fsanitize={kind}", "-pthread", str(source), "-o", program))
+        built = _runs((compiler, f"-fsanitize={kind}", "-pthread", str(source), "-o", program))
         return built and _runs(("setarch", "-R", program))
 
 
