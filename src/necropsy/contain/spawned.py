@@ -122,7 +122,7 @@ class Spawned:
 def _started(handles: tuple[int, ...], output: Output) -> subprocess.Popen[bytes]:
     """The process, with ``handles`` where the system lets it inherit them; on its stdin it is told what to do.
 
-    Raises OSError where none is to be had.
+    Raises OSError if no process can be started.
     """
     flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # noqa: SLF001
     command = [sys.executable, *flags, str(Path(spawned_process.__file__))]

@@ -78,8 +78,8 @@ def _has_left_stack(report: Report, thread: Thread | None) -> bool:
 def may_be_of_one_damage(one: Remains, other: Remains) -> bool:
     """Whether both deaths can be of the same overwritten memory, if each call that dies so also does the damage.
 
-    A death in the user's own code is where the damage was done, or one of its victims. Two of these are told apart,
-    unless one function is in both of them, and found its return address overwritten in one.
+    If both died in the user's own code, they count as two bugs, unless one function was running in both and found its
+    return address overwritten in one of them.
     """
     if not {one.rule, other.rule} <= OF_MEMORY:
         return False

@@ -68,7 +68,7 @@ def sanitizing_compiler() -> SanitizingCompiler:
     if not there:
         raise NecropsyError(f"there is no {' and no '.join(cpp for _, cpp in families)} on this machine")
     names = " and ".join(f"{cpp} (libclang_rt.asan)" if is_clang(cpp) else f"{cpp} (libasan.so)" for _, cpp in there)
-    raise NecropsyError(f"there is no runtime of AddressSanitizer for {names} on this machine")
+    raise NecropsyError(f"the AddressSanitizer runtime of {names} is not installed on this machine")
 
 
 def _runtime(compiler: str) -> str | None:

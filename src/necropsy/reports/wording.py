@@ -130,9 +130,9 @@ def follows(report: Report, document: Document | None) -> bool:
 
 
 def tells_of_stacks(document: Document) -> bool:
-    """How the command ended and what its stacks held is told: of a run that was measured, or in which nothing died.
+    """Whether the text ends with how the command ended and what its stacks held.
 
-    After a death that is told above, nobody asks for children that were well.
+    It does for a run whose stacks were measured, or in which nothing died. Otherwise the reports on deaths say enough.
     """
     if document.kind != "run" or not document.processes:
         return False

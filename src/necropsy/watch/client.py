@@ -113,7 +113,7 @@ def register(pid: int | None = None, *, show: bool = True, keep: bool = True) ->
 def start() -> str:
     """Start a watcher, and leave its socket's path in the environment. Returns the path.
 
-    Raises OSError where no process, folder or descriptor is to be had.
+    Raises OSError if no process, folder or descriptor can be created.
     """
     import subprocess
     import tempfile

@@ -268,6 +268,6 @@ class NativeStack:
 
 
 def call_target(memory: Memory, value: int) -> int | None:
-    """Where the call before a return address goes that names its target (x86-64); None where none stands there."""
+    """The target of the direct call (x86-64) in front of the return address ``value``; None if it is no such call."""
     code = memory.exactly(value - 5, 5)
     return value + int.from_bytes(code[1:], "little", signed=True) if code is not None and code[0] == 0xE8 else None

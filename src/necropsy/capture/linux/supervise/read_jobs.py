@@ -154,7 +154,7 @@ class ReaderPool:
         death_of: Callable[[ReadJob], CrashContext],
         on_read: Callable[[ReadJob, Callable[[], Crash], bool], None],
     ) -> None:
-        """``on_read`` is told the crash, to be unpacked when it is needed, and whether the core was written."""
+        """``on_read`` is called with the job, a function that returns the crash, and whether the core was written."""
         self._budget_s, self._death_of, self._on_read = budget_s, death_of, on_read
         self._readers: dict[int, Reader] = {}
         self._busy: dict[int, ReadJob] = {}
