@@ -105,7 +105,7 @@ def test_a_complaint_names_the_help_of_the_command_that_complains() -> None:
         "necropsy: Invalid value for 'PID': 'abc' is not a valid whole number. (see necropsy attach --help)\n"
     )
     assert (
-        "'x' is not a length of time: give seconds, or 90s, 10m, 2h, 1d (see necropsy run --help)"
+        "'x' is not a length of time: give seconds, or 100ms, 90s, 10m, 2h, 1d (see necropsy run --help)"
         in necropsy("run", "--timeout", "x", "true").stderr
     )
     assert necropsy("show", "--core").stderr.endswith("requires an argument. (see necropsy show --help)\n")

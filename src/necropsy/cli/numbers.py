@@ -7,12 +7,12 @@ from typing import Any
 
 import click
 
-_UNITS = {"": 1.0, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _SHIFTS = {"": 0, "k": 10, "m": 20, "g": 30}
 
 
 class Seconds(click.FloatRange):
-    """A length of time in seconds, written as a number or with a unit: ``90``, ``90s``, ``1.5m``, ``2h``, ``1d``."""
+    """A length of time in seconds, a number or with a unit: ``90``, ``100ms``, ``90s``, ``1.5m``, ``2h``, ``1d``."""
 
     name = "duration"
 
@@ -22,7 +22,7 @@ class Seconds(click.FloatRange):
             match = re.fullmatch(r"\s*([0-9.]+)\s*([a-z]*)\s*", value, re.IGNORECASE)
             unit = _UNITS.get(match[2].lower()) if match else None
             if match is None or unit is None or match[1].count(".") > 1 or match[1] == ".":
-                self.fail(f"{value!r} is not a length of time: give seconds, or 90s, 10m, 2h, 1d", param, ctx)
+                self.fail(f"{value!r} is not a length of time: give seconds, or 100ms, 90s, 10m, 2h, 1d", param, ctx)
             value = float(match[1]) * unit
         return super().convert(value, param, ctx)
 
