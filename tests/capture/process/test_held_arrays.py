@@ -89,4 +89,4 @@ def test_arrays_in_lists_dicts_and_objects_are_found(
     assert not {77, 88, 99} & {one["shape"][0] for one in arrays.values()}, "secrets, and what is too deep"
     if count == 12:
         assert arrays["one"]["shape"] == [4, 1 << 18], "it is told once, as the variable"
-    assert arrays["pairs[0][0]"]["shape"] == [2, 4]
+    assert (arrays["pairs[:][0]"]["shape"], arrays["pairs[:][0]"]["count"]) == ([2, 4], 2)

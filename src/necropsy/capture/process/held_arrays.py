@@ -63,7 +63,7 @@ class ArraySearch:
         Several in one place with the same type and shape are one, with a count.
         """
         found: dict[tuple[str, str, str | None, tuple[int, ...]], list[HeldArray]] = {}
-        waiting = deque(_Object(name, name, address, 0) for name, address in variables.items())
+        waiting = deque(_Object(name, name, name, address, 0) for name, address in variables.items())
         seen: set[int] = set()
         for _ in range(_MOST_OBJECTS):
             if not waiting:
@@ -98,12 +98,12 @@ class ArraySearch:
                 text = self._known.text(key)
                 if text is None or not redact.is_secret_name(text):
                     index = repr(text) if text is not None and is_shown(text) else self._number(key) or "..."
-                    yield _Object(f"{one.name}[{index}]", one.name, value, one.depth + 1)
+                    yield one.part(f"[{index}]", one.name, value)
         else:
             for key, value in itertools.islice(self._known.all_attributes(address), _MOST_ITEMS):
                 name = self._known.text(key)
                 if name is not None and is_shown(name):
-                    yield _Object(f"{one.name}.{name}", f"{one.name}.{name}", value, one.depth + 1)
+                    yield one.part(f".{name}", f"{one.name}.{name}", value)
 
     def _items(self, one: _Object, address: int, kind: Type) -> Iterator[_Object]:
         """Of a long list the last ones, which were added last."""
@@ -111,9 +111,13 @@ class ArraySearch:
         at = self._memory.u64(address + 24) if kind.is_a("list") else address + 24
         first = max(size - _MOST_ITEMS, 0)
         data = self._memory.exactly(at + 8 * first, 8 * (size - first)) if at and 0 < size < _LARGEST else None
-        place = f"{one.name}[-{_MOST_ITEMS}:]" if first else one.name
+        place = f"{one.each}[-{_MOST_ITEMS}:]" if first else one.each
         for index, (item,) in enumerate(struct.iter_unpack("<Q", data or b""), first):
-            yield _Object(f"{one.name}[{index}]", place, item, one.depth + 1)
+            if kind.is_a("tuple") and not first:
+                yield one.part(f"[{index}]", one.each, item)
+            else:
+                each = place if first else f"{place}[:]"
+                yield _Object(f"{one.name}[{index}]", each, place, item, one.depth + 1)
 
     def _number(self, address: int) -> str | None:
         return self._known.int_of(address) if self._known.type_name(address) == "int" else None
@@ -122,10 +126,17 @@ class ArraySearch:
 class _Object(NamedTuple):
     name: str
     """How it is reached."""
+    each: str
+    """The same for all items of the lists on the way: ``pairs[:][0]``."""
     place: str
-    """What several of them together are called."""
+    """What several arrays together are called."""
     address: int
     depth: int
+
+    def part(self, step: str, place: str, address: int) -> _Object:
+        """What ``step`` leads to. Within the items of a list, the same part of each item belongs together."""
+        each = self.each + step
+        return _Object(self.name + step, each, place if self.each == self.name else each, address, self.depth + 1)
 
 
 def is_shown(name: str) -> bool:
