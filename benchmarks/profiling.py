@@ -1,16 +1,20 @@
 """What `necropsy profile` costs: a TensorFlow training with 40 threads, by turns without it and with it.
 
-    python benchmarks/profiling.py [--runs 20] [--epochs 40] [--out benchmarks/RESULTS.md]          (make bench)
+    python benchmarks/profiling.py [--runs 20] [--epochs 60] [--out benchmarks/RESULTS.md]          (make bench)
 
 CPU is that of all processes, necropsy's own among them; the program says at its end what it took itself, and the rest is
-that of necropsy, which does not vary as much. The start-up is measured with /bin/true in the same ways and taken off, as
-in cost.py. Medians are compared; beside each stands how far the runs of one kind differ among themselves (half of the
-range between the quartiles), because a difference below that says nothing.
+that of necropsy, which does not vary as much. What comes once for each run (start, import of TensorFlow, report) is
+measured by a training of a single epoch in the same ways, and taken off.
+
+Two runs that follow each other, one of each kind, are a pair, because a machine's speed changes in the course of an
+hour. What is compared is the median of the differences within the pairs, with its confidence interval: a change is
+measurable where that interval does not contain zero.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import shlex
 import statistics
 import sys
@@ -41,21 +45,23 @@ TITLE = "What profiling costs"
 
 
 @dataclass(frozen=True)
-class Runs:
-    """The runs of one kind, less its start-up."""
-
-    cpu_s: Sequence[float]
-    beside_s: Sequence[float]
-    """The CPU time of all processes but the program."""
-    wall_s: Sequence[float]
-
-
-@dataclass(frozen=True)
 class Run:
     """One run, and the CPU seconds that the program took itself until its last statement."""
 
     measured: Measured
     own_s: float
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The runs of one kind, less what comes once for each of them, in the order in which they were made."""
+
+    cpu_s: Sequence[float]
+    beside_s: Sequence[float]
+    """The CPU time of all processes but the program."""
+    wall_s: Sequence[float]
+    once: Run
+    """What was taken off: the medians of the shortest training."""
 
 
 def by_turns(command: Sequence[str], runs: int, folder: Path, necropsy: Sequence[str]) -> dict[str, list[Run]]:
@@ -74,22 +80,30 @@ def by_turns(command: Sequence[str], runs: int, folder: Path, necropsy: Sequence
     return found
 
 
-def less(runs: Sequence[Run], starts: Sequence[Run]) -> Runs:
-    """Seconds without those of the start-up, which are the least of ``starts``."""
-    cpu_s, wall_s = min(one.measured.cpu_s for one in starts), min(one.measured.wall_s for one in starts)
+def less(runs: Sequence[Run], shortest: Sequence[Run]) -> Runs:
+    """Seconds without those that the median run of ``shortest`` took."""
+    cpu_s = statistics.median(one.measured.cpu_s for one in shortest)
+    own_s = statistics.median(one.own_s for one in shortest)
+    wall_s = statistics.median(one.measured.wall_s for one in shortest)
     return Runs(
         [one.measured.cpu_s - cpu_s for one in runs],
-        [one.measured.cpu_s - cpu_s - one.own_s for one in runs],
+        [one.measured.cpu_s - one.own_s - (cpu_s - own_s) for one in runs],
         [one.measured.wall_s - wall_s for one in runs],
+        Run(Measured(cpu_s, wall_s, 0, late=False), own_s),
     )
 
 
-def spread(values: Sequence[float]) -> float:
-    """Half of the range between the quartiles."""
-    if len(values) < 2:
-        return 0.0
-    first, _, third = statistics.quantiles(values, n=4, method="inclusive")
-    return (third - first) / 2
+def interval(values: Sequence[float]) -> tuple[float, float]:
+    """The two of the values between which their population's median is, with a confidence of at least 95 % (sign test).
+
+    Of fewer than six values, the least and the greatest are all that can be said.
+    """
+    ordered, count = sorted(values), len(values)
+    outside, below = 0, 0.0
+    while (below := below + math.comb(count, outside) / 2**count) <= 0.025:
+        outside += 1
+    last = max(outside - 1, 0)
+    return ordered[last], ordered[-1 - last]
 
 
 def page(found: dict[str, Runs]) -> str:
@@ -98,29 +112,46 @@ def page(found: dict[str, Runs]) -> str:
     lines = [
         f"# {TITLE}",
         "",
-        f"A training with {THREADS} threads in TensorFlow's pools, {len(plain.cpu_s)} runs each way, by turns; medians, and half of the",
-        "range between the quartiles. CPU is that of all processes. Start-up (/bin/true in the same ways) is taken off.",
+        f"A training with {THREADS} threads in TensorFlow's pools, {len(plain.cpu_s)} runs each way, by turns; medians. CPU is that of all",
+        "processes. What comes once for each run, a training of one epoch, is taken off. The differences are those of runs that",
+        "followed each other: their median, and the interval that holds the true one with 95 % confidence.",
         "",
-        "| | CPU | | of it beside the program | wall time | |",
-        "|---|---|---|---|---|---|",
+        "| | CPU | difference | of it beside the program | difference | wall time | difference |",
+        "|---|---|---|---|---|---|---|",
     ]
     for name, one in found.items():
-        share = statistics.median(one.beside_s) / statistics.median(plain.cpu_s)
-        beside = f"{statistics.median(one.beside_s):.2f} ± {spread(one.beside_s):.2f} s ({share:.1%})"
-        cells = [name, *_compared(one.cpu_s, plain.cpu_s), beside, *_compared(one.wall_s, plain.wall_s)]
+        cells = [name]
+        for own, base in ((one.cpu_s, plain.cpu_s), (one.beside_s, plain.beside_s), (one.wall_s, plain.wall_s)):
+            whole = plain.wall_s if base is plain.wall_s else plain.cpu_s
+            cells += [f"{statistics.median(own):.2f} s", "" if one is plain else _difference(own, base, whole)]
+        lines.append(f"| {' | '.join(cells)} |")
+    for name, one in found.items():
+        once, beside_s = one.once.measured, one.once.measured.cpu_s - one.once.own_s
+        cells = [
+            f"once for each run, {name}",
+            f"{once.cpu_s:.2f} s",
+            "",
+            f"{beside_s:.2f} s",
+            "",
+            f"{once.wall_s:.2f} s",
+            "",
+        ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join([*lines, ""])
 
 
-def _compared(own: Sequence[float], base: Sequence[float]) -> tuple[str, str]:
-    change = statistics.median(own) / statistics.median(base) - 1
-    return f"{statistics.median(own):.2f} ± {spread(own):.2f} s", "" if own is base else f"{change:+.1%}"
+def _difference(own: Sequence[float], base: Sequence[float], whole: Sequence[float]) -> str:
+    """Per cent of ``whole``'s median."""
+    by_pair = [one - other for one, other in zip(own, base, strict=True)]
+    unit = statistics.median(whole)
+    low, high = interval(by_pair)
+    return f"{statistics.median(by_pair) / unit:+.1%} ({low / unit:+.1%} to {high / unit:+.1%})"
 
 
 def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=20, help="runs of each kind")
-    parser.add_argument("--epochs", type=int, default=40, help="how long the training is")
+    parser.add_argument("--epochs", type=int, default=60, help="how long the training is")
     parser.add_argument("--necropsy", default=shlex.join([sys.executable, "-m", "necropsy"]), metavar="COMMAND")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the table into this page")
     arguments = parser.parse_args(words)
@@ -131,9 +162,10 @@ def main(words: Sequence[str] | None = None) -> None:
         program.write_text(TRAINING.format(half=THREADS // 2))
         necropsy = shlex.split(arguments.necropsy)
         by_turns(["/bin/true"], 1, folder, necropsy)  # what is imported is compiled
-        starts = by_turns(["/bin/true"], min(arguments.runs, 5), folder, necropsy)
-        runs = by_turns([sys.executable, str(program), str(arguments.epochs)], arguments.runs, folder, necropsy)
-    text = page({one: less(runs[one], starts[one]) for one in VARIANTS})
+        training = [sys.executable, str(program)]
+        shortest = by_turns([*training, "1"], min(arguments.runs, 7), folder, necropsy)
+        runs = by_turns([*training, str(arguments.epochs)], arguments.runs, folder, necropsy)
+    text = page({one: less(runs[one], shortest[one]) for one in VARIANTS})
     if arguments.out:
         results.put(arguments.out, text)
     print(text)
