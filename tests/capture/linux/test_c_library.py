@@ -28,7 +28,10 @@ def test_the_library_that_was_installed_is_used() -> None:
     assert c_library.why_missing() is None
 
 
-@pytest.mark.parametrize("source", ["int old;", "int necropsy_record_size(void) { return 56; }"])
+@pytest.mark.parametrize(
+    "source",
+    ["int old;", "int necropsy_record_size(void) { return 56; }", "int necropsy_record_size(void) { return 64; }"],
+)
 def test_one_of_another_version_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str) -> None:
     """It would be, after an update of the sources beside it, and its records would be misread."""
     monkeypatch.setattr(c_library, "_PATH", build(tmp_path, source, "-shared", "-fPIC", name="other"))

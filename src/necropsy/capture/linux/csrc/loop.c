@@ -11,6 +11,7 @@
 #include "exits.h"
 #include "holding.h"
 #include "ptrace.h"
+#include "resting.h"
 #include "stops.h"
 #include "waiting.h"
 #include "waking.h"
@@ -157,7 +158,12 @@ static void serve(struct loop *all, struct event *out, uint64_t until)
         if (all->woken) {
             all->woken = 0;
             all->next = failed == 0 ? info[4] : 0;
-            report(out, NOTHING, 0, 0, 0); /* a reader has finished (crash_reader.py) */
+            uint64_t time = now();
+            if (time >= until && may_rest(all, time, &until)) {
+                forbid_waking(all); /* until the next time */
+                continue;
+            }
+            report(out, NOTHING, 0, 0, 0); /* the time is up, or a reader has finished (crash_reader.py) */
             return;
         }
         if (failed == -ECHILD) {
@@ -167,7 +173,8 @@ static void serve(struct loop *all, struct event *out, uint64_t until)
         if (failed < 0)
             continue;
         if (info[4]) {
-            if (++*all->beats % LOOK_EVERY == 0 && until != UINT64_MAX && now() >= until)
+            if (++*all->beats % LOOK_EVERY == 0 && until != UINT64_MAX && now() >= until
+                && !may_rest(all, now(), &until))
                 until = 0; /* events without end must not keep the caller from what it waits for */
             if (served(all, info, out))
                 return;
@@ -177,7 +184,7 @@ static void serve(struct loop *all, struct event *out, uint64_t until)
         adopt_early(all, time);
         if (all->hold_count && report_late(all, out, time))
             return;
-        if (time >= until) {
+        if (time >= until && !may_rest(all, time, &until)) {
             report(out, NOTHING, 0, 0, 0);
             return;
         }

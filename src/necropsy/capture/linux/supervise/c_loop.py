@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import mmap
 import os
 import struct
 from collections.abc import Collection, Mapping
@@ -12,7 +13,7 @@ from necropsy.capture.linux.stderr.bpf_probe import BpfProbe
 from necropsy.capture.linux.stderr.log_source import Log
 from necropsy.capture.linux.supervise import c_library
 from necropsy.capture.linux.supervise.crash_context import FirstChance
-from necropsy.capture.linux.supervise.event_loop import Event, Executed, Finished, Journal, Kind, Loop, Started
+from necropsy.capture.linux.supervise.event_loop import Event, Executed, Finished, Journal, Kind, Loop, Rest, Started
 from necropsy.capture.linux.supervise.ptrace import REGISTERS_SIZE, SIGINFO_SIZE
 from necropsy.capture.linux.supervise.shared_memory import Facts
 from necropsy.capture.linux.supervise.traced_processes import words_of
@@ -22,6 +23,7 @@ _CHANCE = struct.Struct(f"<iiQ{SIGINFO_SIZE}s{REGISTERS_SIZE}s")
 _SIGNAL = struct.Struct(f"<ii{SIGINFO_SIZE}s")
 _MOST_CHANCES = 1024
 _MOST_SIGNALS = 64
+_MOST_RINGS = 64
 _NANOSECONDS = 1e-9
 
 
@@ -31,6 +33,24 @@ class _Event(ctypes.Structure):
         ("tid", ctypes.c_int32),
         ("pid", ctypes.c_int32),
         ("value", ctypes.c_int32),
+    )
+
+
+class _Rest(ctypes.Structure):
+    """``struct rest`` in ``csrc/resting.h``."""
+
+    _fields_ = (
+        ("interval", ctypes.c_uint64),
+        ("least_resident", ctypes.c_uint64),
+        ("most_resident", ctypes.c_uint64),
+        ("descriptors", ctypes.c_uint64),
+        ("pid", ctypes.c_int32),
+        ("looks", ctypes.c_int32),
+        ("least_threads", ctypes.c_int32),
+        ("most_threads", ctypes.c_int32),
+        ("rings", ctypes.c_uint64),
+        ("room", ctypes.c_uint64),
+        ("ring", ctypes.c_uint64 * _MOST_RINGS),
     )
 
 
@@ -85,6 +105,20 @@ class CLoop:
         self._drain()
         event = self._event
         return Event(Kind(event.kind), event.tid, event.pid, event.value)
+
+    def rest(self, rest: Rest | None) -> None:
+        """What holds for the next wait. None: each wait ends when its time is up."""
+        told = _Rest()
+        if rest is not None and len(rest.rings) <= _MOST_RINGS:
+            pages = [one // mmap.PAGESIZE for one in (rest.resident.start, rest.resident.stop)]
+            rings = [ctypes.addressof(ctypes.c_char.from_buffer(one)) for one in rest.rings]
+            told = _Rest(
+                *(round(rest.interval_s / _NANOSECONDS), *pages, rest.descriptors, rest.pid, rest.looks),
+                *(rest.threads.start, rest.threads.stop - 1, len(rings)),
+                min(map(len, rest.rings), default=0) - mmap.PAGESIZE,
+                (ctypes.c_uint64 * _MOST_RINGS)(*rings),
+            )
+        self._library.necropsy_rest(ctypes.byref(told))
 
     def _drain(self) -> None:
         count = self._library.necropsy_drain()

@@ -7,8 +7,9 @@ end. The loop continues it at once, and keeps a journal; it returns for decision
 
 from __future__ import annotations
 
+import mmap
 import signal
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
@@ -55,6 +56,24 @@ class Kind(IntEnum):
     """Stopped at a breakpoint of ``hardware_breakpoint``, to be continued without a signal."""
     THREADED = 15
     """A fork that has executed nothing, stopped at a clone(2): as a rule its first thread. Only with ``always``."""
+
+
+class Rest(NamedTuple):
+    """What was seen of the only process, and how much of it may change without a word at the end of a wait.
+
+    The wait then goes on for another ``interval_s``, at most ``looks`` times.
+    """
+
+    pid: int
+    interval_s: float
+    looks: int
+    resident: range
+    """Bytes."""
+    descriptors: int
+    """As Linux 6.2 and later say without a list of them; on others, no wait goes on."""
+    threads: range
+    rings: Sequence[mmap.mmap]
+    """Rings of page faults, of the same size: the wait ends before one of them is full."""
 
 
 class Event(NamedTuple):

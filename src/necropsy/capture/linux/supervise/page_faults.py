@@ -16,7 +16,7 @@ import platform
 import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -98,6 +98,11 @@ class PageFaults:
         except OSError:
             self.close()
             raise
+
+    @property
+    def rings(self) -> Sequence[mmap.mmap]:
+        """Those of the faults."""
+        return self._rings
 
     def read(self) -> bool:
         """Take in what has happened since; False where some of it was lost."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from necropsy.capture.linux.inspect.python_threads import PythonThreads
@@ -13,6 +13,8 @@ from necropsy.capture.linux.inspect.resident_pages import PAGE, PageMap
 from necropsy.capture.linux.inspect.stack_marks import ForkedStacks, StackMark, StackReader
 from necropsy.capture.linux.supervise.live_stacks import LiveStacks
 from necropsy.capture.linux.supervise.thread_ends import ThreadEnds
+from necropsy.capture.linux.supervise.traced_processes import Traced
+from necropsy.model import Gap
 
 _COPIES = 5
 """Stacks of a process of which it is said what filled them."""
@@ -150,3 +152,34 @@ class ProcessStacks:
         """Forget the breakpoints, and read no more."""
         self.python.close()
         self.ends.close()
+
+
+def gaps_of(measured: Iterable[tuple[Traced, ProcessStacks]], why_late: str | None) -> list[Gap]:
+    """What is not known of the stacks of these processes; ``why_late``: of threads that were not looked at last."""
+    unseen = late = unkept = 0
+    away: list[StackMark] = []
+    for process, profiled in measured:
+        alone = profiled.ended_alone
+        # Without that word, those that were alive may have ended with the process.
+        most = process.threads_ended - len(profiled.marks) if alone is None else alone
+        unseen += max(most - len(profiled.ended), 0)
+        late += sum(not one.exact for one in profiled.ended)
+        unkept += profiled.unkept
+        away += [one for one in profiled.every() if one.elsewhere]
+    gaps = []
+    if away:
+        first = "main" if away[0].is_main else away[0].python_name or away[0].name or str(away[0].tid)
+        what = f"thread {first}" if len(away) == 1 else f"{len(away):,} threads, {first} among them,"
+        why = f"{what} ran on memory that is not a thread's stack, as coroutines, fibers and signal handlers do"
+        gaps.append(Gap(part="stack", why=f"{why}; it is not measured"))
+    if unseen:
+        what = "1 thread" if unseen == 1 else f"{unseen:,} threads"
+        gaps.append(Gap(part="stack", why=f"{what} began and ended between two looks"))
+    if unkept:
+        what = "1 thread" if unkept == 1 else f"{unkept:,} threads"
+        gaps.append(Gap(part="stack", why=f"what filled the stack of {what}: ended before it could be read"))
+    if late:
+        what = "1 thread that ended early is that" if late == 1 else f"{late:,} threads that ended early are those"
+        why = f"the peak of {what} of the last look"
+        gaps.append(Gap(part="stack", why=f"{why}: {why_late}" if why_late is not None else why))
+    return gaps

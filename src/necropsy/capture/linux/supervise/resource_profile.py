@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import mmap
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from necropsy.capture.linux.inspect.resource_use import (
     resident_and_proportional,
 )
 from necropsy.capture.linux.inspect.time_budget import TimeBudget
+from necropsy.capture.linux.supervise.event_loop import Rest
 from necropsy.capture.linux.supervise.gpu_memory import GpuMemory
 from necropsy.capture.linux.supervise.profile_marks import PythonLines, children_of
 from necropsy.capture.linux.supervise.traced_processes import Traced
@@ -27,7 +29,7 @@ from necropsy.model import HeapUse, Limit, ProfileMark, ResourceUse, TreeUse
 
 _LENT_S, _SHARE = 0.1, 1 / 600
 """What looks at all processes may take: CPU seconds at first, and of the time that passes; dear looks at a tree too."""
-_MOST_QUIET, _SAME, _SAME_THREADS = 3, 256 << 10, 3
+MOST_QUIET, _SAME, _SAME_THREADS = 3, 256 << 10, 3
 """Looks in a row that only see that nothing has changed; bytes and threads more or less that are no change."""
 
 
@@ -56,10 +58,15 @@ class _Measured:
         marks = MarkRecorder(lines.seen)
         return cls(ResourceReader(process.pid, dear), process.executions, lines, marks, heap=heap)
 
+    @property
+    def may_be_quiet(self) -> bool:
+        """Whether little is lost when a look is left out."""
+        return self.heap is None and not self.reader.has_cuda and not self.is_over
+
     def has_changed(self) -> bool:
         """Whether a closer look is worth it: most looks at a program that works steadily would tell the same again."""
         pid, use = self.reader.pid, self.last
-        if use is None or self.quiet == _MOST_QUIET or self.heap is not None or self.reader.has_cuda or self.is_over:
+        if use is None or self.quiet == MOST_QUIET or not self.may_be_quiet:
             return True
         rss, threads = resident(pid), count_of_threads(pid)
         if rss is None or abs(rss - (use.rss or 0)) > _SAME or resource_limits.open_files(pid) != use.descriptors:
@@ -154,6 +161,29 @@ class ResourceProfile:
         self._alive = {pid for pid, _ in together}
         self._budget.spend(cost_s)
         self._next = now + max(self.interval_s, self._budget.pause_s())
+
+    def at_rest(self, process: Traced, looks: int, rings: Sequence[mmap.mmap]) -> Rest | None:
+        """What the loop may compare by itself, so that at most so many looks are left out.
+
+        None: each is worth it. The next look is a closer one, whenever it comes. ``rings``: as ``Rest.rings``.
+        """
+        measured = self._of.get(id(process))
+        use = measured.last if measured is not None else None
+        if measured is None or not measured.may_be_quiet:
+            return None
+        if use is None or not use.rss or use.descriptors is None:
+            return None
+        measured.quiet = MOST_QUIET
+        threads = use.threads or 0
+        return Rest(
+            process.pid,
+            self.interval_s,
+            looks,
+            range(max(use.rss - _SAME, 0), use.rss + _SAME),
+            use.descriptors,
+            range(threads - _SAME_THREADS, min(threads + _SAME_THREADS, measured.most_threads) + 1),
+            rings,
+        )
 
     def executed(self, process: Traced) -> None:
         """It has just begun another program."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import mmap
 import time
+from collections.abc import Sequence
 
 from necropsy.capture.linux.inspect.resident_pages import PAGE
 from necropsy.capture.linux.inspect.stack_marks import StackMark
@@ -34,6 +36,11 @@ class StackFaults:
     def are_read(self) -> bool:
         """The kernel writes them down."""
         return self._faults is not None
+
+    @property
+    def rings(self) -> Sequence[mmap.mmap]:
+        """Where the kernel writes them."""
+        return self._faults.rings if self._faults is not None else ()
 
     def begin(self, pid: int) -> None:
         """The command is stopped where it begins. Raises nothing: without, breakpoints tell it."""

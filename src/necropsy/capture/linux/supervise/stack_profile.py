@@ -13,9 +13,10 @@ With page faults, a process has breakpoints during its first CPU second, and lat
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from necropsy.capture.linux.inspect import registers
 from necropsy.capture.linux.inspect.resident_pages import PageMap, TooLargeError
@@ -28,7 +29,7 @@ from necropsy.capture.linux.inspect.stack_marks import (
 )
 from necropsy.capture.linux.inspect.time_budget import TimeBudget
 from necropsy.capture.linux.supervise import hardware_breakpoint, ptrace
-from necropsy.capture.linux.supervise.process_stacks import MOST_THREADS, ProcessStacks
+from necropsy.capture.linux.supervise.process_stacks import MOST_THREADS, ProcessStacks, gaps_of
 from necropsy.capture.linux.supervise.stack_faults import StackFaults
 from necropsy.capture.linux.supervise.traced_processes import Traced, status_of
 from necropsy.model import Gap, StackUse
@@ -71,6 +72,17 @@ class StackProfile:
     def wait_s(self) -> float:
         """How long to wait before ``look`` is called."""
         return max(self._next - time.monotonic(), 0.0)
+
+    @property
+    def rings(self) -> Sequence[mmap.mmap]:
+        """Where the kernel writes page faults."""
+        return self._faults.rings
+
+    def rest_s(self) -> float:
+        """For so long no look would see more than page faults tell afterwards. 0: a look is worth it."""
+        if not self._faults.are_read or any(one.ends.are_waited_for for one in self._of.values()):
+            return 0.0
+        return self._budget.pause_s()
 
     # ------------------------------------------------------------ from outside
 
@@ -347,40 +359,10 @@ class StackProfile:
 
     def not_measured(self, processes: Sequence[Traced]) -> list[Gap]:
         """Threads that ended between two looks, and those of whose peak only the last look is known."""
-        unseen = late = unkept = 0
-        for process in processes:
-            profiled = self._of.get(id(process))
-            if profiled is not None:
-                alone = profiled.ended_alone
-                # Without that word, those that were alive may have ended with the process.
-                most = process.threads_ended - len(profiled.marks) if alone is None else alone
-                unseen += max(most - len(profiled.ended), 0)
-                late += sum(not one.exact for one in profiled.ended)
-                unkept += profiled.unkept
-        gaps = list(self.gaps)
-        away = [one for process in processes for one in self._marks(process) if one.elsewhere]
-        if away:
-            first = "main" if away[0].is_main else away[0].python_name or away[0].name or str(away[0].tid)
-            what = f"thread {first}" if len(away) == 1 else f"{len(away):,} threads, {first} among them,"
-            why = f"{what} ran on memory that is not a thread's stack, as coroutines, fibers and signal handlers do"
-            gaps.append(Gap(part="stack", why=f"{why}; it is not measured"))
-        if unseen:
-            what = "1 thread" if unseen == 1 else f"{unseen:,} threads"
-            gaps.append(Gap(part="stack", why=f"{what} began and ended between two looks"))
-        if unkept:
-            what = "1 thread" if unkept == 1 else f"{unkept:,} threads"
-            gaps.append(Gap(part="stack", why=f"what filled the stack of {what}: ended before it could be read"))
-        if late:
-            what = "1 thread that ended early is that" if late == 1 else f"{late:,} threads that ended early are those"
-            why = f"the peak of {what} of the last look"
-            too_many = self._faults.are_read or self._faults.gave_up
-            refused = "page faults came faster than they were read" if too_many else self._refused
-            gaps.append(Gap(part="stack", why=f"{why}: {refused}" if refused is not None else why))
-        return gaps
-
-    def _marks(self, process: Traced) -> Iterator[StackMark]:
-        profiled = self._of.get(id(process))
-        return profiled.every() if profiled is not None else iter(())
+        too_many = self._faults.are_read or self._faults.gave_up
+        why = "page faults came faster than they were read" if too_many else self._refused
+        measured = ((one, self._of[id(one)]) for one in processes if id(one) in self._of)
+        return [*self.gaps, *gaps_of(measured, why)]
 
     def _profiled(self, process: Traced, executions: int | None = None) -> ProcessStacks:
         found = self._of.get(id(process))
