@@ -11,8 +11,8 @@
 #include "exits.h"
 #include "holding.h"
 #include "ptrace.h"
-#include "resting.h"
 #include "stops.h"
+#include "unchanged.h"
 #include "waiting.h"
 #include "waking.h"
 
@@ -159,7 +159,7 @@ static void serve(struct loop *all, struct event *out, uint64_t until)
             all->woken = 0;
             all->next = failed == 0 ? info[4] : 0;
             uint64_t time = now();
-            if (time >= until && may_rest(all, time, &until)) {
+            if (time >= until && is_unchanged(all, time, &until)) {
                 forbid_waking(all); /* until the next time */
                 continue;
             }
@@ -174,7 +174,7 @@ static void serve(struct loop *all, struct event *out, uint64_t until)
             continue;
         if (info[4]) {
             if (++*all->beats % LOOK_EVERY == 0 && until != UINT64_MAX && now() >= until
-                && !may_rest(all, now(), &until))
+                && !is_unchanged(all, now(), &until))
                 until = 0; /* events without end must not keep the caller from what it waits for */
             if (served(all, info, out))
                 return;
@@ -184,7 +184,7 @@ static void serve(struct loop *all, struct event *out, uint64_t until)
         adopt_early(all, time);
         if (all->hold_count && report_late(all, out, time))
             return;
-        if (time >= until && !may_rest(all, time, &until)) {
+        if (time >= until && !is_unchanged(all, time, &until)) {
             report(out, NOTHING, 0, 0, 0);
             return;
         }
@@ -197,4 +197,5 @@ EXPORT void necropsy_next(struct event *out, long wait_ms)
 {
     serve(&the_loop, out, wait_ms < 0 ? UINT64_MAX : now() + (uint64_t)wait_ms * MILLISECOND);
     forbid_waking(&the_loop);
+    forget_baseline();
 }

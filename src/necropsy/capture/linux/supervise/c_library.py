@@ -33,7 +33,7 @@ def load() -> ctypes.CDLL | None:
 def _is_of_this_version(library: ctypes.CDLL) -> bool:
     """False for one that an older installation has left: its records would be misread, or it lacks a function."""
     try:
-        return int(library.necropsy_record_size()) == RECORD.size and bool(library.necropsy_rest)
+        return int(library.necropsy_record_size()) == RECORD.size and bool(library.necropsy_baseline)
     except AttributeError:
         return False
 

@@ -13,7 +13,16 @@ from necropsy.capture.linux.stderr.bpf_probe import BpfProbe
 from necropsy.capture.linux.stderr.log_source import Log
 from necropsy.capture.linux.supervise import c_library
 from necropsy.capture.linux.supervise.crash_context import FirstChance
-from necropsy.capture.linux.supervise.event_loop import Event, Executed, Finished, Journal, Kind, Loop, Rest, Started
+from necropsy.capture.linux.supervise.event_loop import (
+    Baseline,
+    Event,
+    Executed,
+    Finished,
+    Journal,
+    Kind,
+    Loop,
+    Started,
+)
 from necropsy.capture.linux.supervise.ptrace import REGISTERS_SIZE, SIGINFO_SIZE
 from necropsy.capture.linux.supervise.shared_memory import Facts
 from necropsy.capture.linux.supervise.traced_processes import words_of
@@ -36,8 +45,8 @@ class _Event(ctypes.Structure):
     )
 
 
-class _Rest(ctypes.Structure):
-    """``struct rest`` in ``csrc/resting.h``."""
+class _Baseline(ctypes.Structure):
+    """``struct baseline`` in ``csrc/unchanged.h``."""
 
     _fields_ = (
         ("interval", ctypes.c_uint64),
@@ -106,19 +115,25 @@ class CLoop:
         event = self._event
         return Event(Kind(event.kind), event.tid, event.pid, event.value)
 
-    def rest(self, rest: Rest | None) -> None:
-        """What holds for the next wait. None: each wait ends when its time is up."""
-        told = _Rest()
-        if rest is not None and len(rest.rings) <= _MOST_RINGS:
-            pages = [one // mmap.PAGESIZE for one in (rest.resident.start, rest.resident.stop)]
-            rings = [ctypes.addressof(ctypes.c_char.from_buffer(one)) for one in rest.rings]
-            told = _Rest(
-                *(round(rest.interval_s / _NANOSECONDS), *pages, rest.descriptors, rest.pid, rest.looks),
-                *(rest.threads.start, rest.threads.stop - 1, len(rings)),
-                min(map(len, rest.rings), default=0) - mmap.PAGESIZE,
-                (ctypes.c_uint64 * _MOST_RINGS)(*rings),
-            )
-        self._library.necropsy_rest(ctypes.byref(told))
+    def wait_while(self, seen: Baseline) -> None:
+        """The next wait goes on at its end while nothing has changed."""
+        if len(seen.rings) > _MOST_RINGS:
+            return
+        rings = [ctypes.addressof(ctypes.c_char.from_buffer(one)) for one in seen.rings]
+        told = _Baseline(
+            interval=round(seen.interval_s / _NANOSECONDS),
+            least_resident=seen.resident.start // mmap.PAGESIZE,
+            most_resident=seen.resident.stop // mmap.PAGESIZE,
+            descriptors=seen.descriptors,
+            pid=seen.pid,
+            looks=seen.looks,
+            least_threads=seen.threads.start,
+            most_threads=seen.threads.stop - 1,
+            rings=len(rings),
+            room=min(map(len, seen.rings), default=0) - mmap.PAGESIZE,
+            ring=(ctypes.c_uint64 * _MOST_RINGS)(*rings),
+        )
+        self._library.necropsy_baseline(ctypes.byref(told))
 
     def _drain(self) -> None:
         count = self._library.necropsy_drain()

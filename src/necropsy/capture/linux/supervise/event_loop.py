@@ -58,7 +58,7 @@ class Kind(IntEnum):
     """A fork that has executed nothing, stopped at a clone(2): as a rule its first thread. Only with ``always``."""
 
 
-class Rest(NamedTuple):
+class Baseline(NamedTuple):
     """What was seen of the only process, and how much of it may change without a word at the end of a wait.
 
     The wait then goes on for another ``interval_s``, at most ``looks`` times.

@@ -6,7 +6,7 @@ import math
 
 from necropsy.capture.linux.stderr.log_source import Log
 from necropsy.capture.linux.supervise.c_loop import CLoop
-from necropsy.capture.linux.supervise.event_loop import Event, Kind, Rest
+from necropsy.capture.linux.supervise.event_loop import Baseline, Event, Kind
 from necropsy.capture.linux.supervise.read_jobs import ReadJob
 from necropsy.capture.linux.supervise.resource_profile import MOST_QUIET, ResourceProfile
 from necropsy.capture.linux.supervise.shared_memory import Facts
@@ -50,18 +50,19 @@ class ProfilingTracer(Tracer):
         if not self.members.living or self.root.exit is not None:
             return patience
         wait_s = self._wait_s()
-        if isinstance(self._loop, CLoop):
-            self._loop.rest(self._at_rest(math.inf if patience is None else patience - wait_s))
+        seen = self._baseline(math.inf if patience is None else patience - wait_s)
+        if seen is not None and isinstance(self._loop, CLoop):
+            self._loop.wait_while(seen)
         return wait_s if patience is None else min(patience, wait_s)
 
-    def _at_rest(self, most_s: float) -> Rest | None:
+    def _baseline(self, most_s: float) -> Baseline | None:
         """What the loop may compare by itself, for so long after the next look; None where each look is worth it."""
         interval_s = self.resources.interval_s
-        looks = min(int(min(most_s, self.stacks.rest_s()) / interval_s), MOST_QUIET)
+        looks = min(int(min(most_s, self.stacks.pause_s()) / interval_s), MOST_QUIET)
         if looks <= 0 or len(self.members.living) > 1 or self._jobs:
             return None
         (process,) = self.members.living.values()
-        return self.resources.at_rest(process, looks, self.stacks.rings)
+        return self.resources.baseline(process, looks, self.stacks.rings)
 
     def _wait_s(self) -> float:
         return min(self.stacks.wait_s, self.resources.wait_s)

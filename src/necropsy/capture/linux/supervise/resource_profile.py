@@ -19,7 +19,7 @@ from necropsy.capture.linux.inspect.resource_use import (
     resident_and_proportional,
 )
 from necropsy.capture.linux.inspect.time_budget import TimeBudget
-from necropsy.capture.linux.supervise.event_loop import Rest
+from necropsy.capture.linux.supervise.event_loop import Baseline
 from necropsy.capture.linux.supervise.gpu_memory import GpuMemory
 from necropsy.capture.linux.supervise.profile_marks import PythonLines, children_of
 from necropsy.capture.linux.supervise.traced_processes import Traced
@@ -162,10 +162,10 @@ class ResourceProfile:
         self._budget.spend(cost_s)
         self._next = now + max(self.interval_s, self._budget.pause_s())
 
-    def at_rest(self, process: Traced, looks: int, rings: Sequence[mmap.mmap]) -> Rest | None:
+    def baseline(self, process: Traced, looks: int, rings: Sequence[mmap.mmap]) -> Baseline | None:
         """What the loop may compare by itself, so that at most so many looks are left out.
 
-        None: each is worth it. The next look is a closer one, whenever it comes. ``rings``: as ``Rest.rings``.
+        None: each is worth it. The next look is a closer one, whenever it comes. ``rings``: as ``Baseline.rings``.
         """
         measured = self._of.get(id(process))
         use = measured.last if measured is not None else None
@@ -175,7 +175,7 @@ class ResourceProfile:
             return None
         measured.quiet = MOST_QUIET
         threads = use.threads or 0
-        return Rest(
+        return Baseline(
             process.pid,
             self.interval_s,
             looks,

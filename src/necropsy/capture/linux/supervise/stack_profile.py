@@ -78,7 +78,7 @@ class StackProfile:
         """Where the kernel writes page faults."""
         return self._faults.rings
 
-    def rest_s(self) -> float:
+    def pause_s(self) -> float:
         """For so long no look would see more than page faults tell afterwards. 0: a look is worth it."""
         if not self._faults.are_read or any(one.ends.are_waited_for for one in self._of.values()):
             return 0.0

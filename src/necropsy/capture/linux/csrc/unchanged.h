@@ -1,6 +1,7 @@
-/* While nothing changes in the one process that is measured, nobody is told at the end of the caller's wait. */
-#ifndef NECROPSY_RESTING_H
-#define NECROPSY_RESTING_H
+/* The caller's wait goes on while nothing changes in the one process that is measured: to wake up an interpreter
+ * ten times a second costs more than what it would see. */
+#ifndef NECROPSY_UNCHANGED_H
+#define NECROPSY_UNCHANGED_H
 
 #include "kernel.h"
 
@@ -9,7 +10,7 @@ struct loop;
 enum { MOST_RINGS = 64 };
 
 /* What the caller has seen, and how much of it may change; as in c_loop.py. */
-struct rest {
+struct baseline {
     uint64_t interval; /* ns */
     uint64_t least_resident, most_resident; /* pages */
     uint64_t descriptors;
@@ -20,6 +21,8 @@ struct rest {
 };
 
 /* Time to look, at `time` (ns of the monotonic clock). 1 where nothing has changed: `until` is the next time. */
-int may_rest(struct loop *, uint64_t time, uint64_t *until);
+int is_unchanged(struct loop *, uint64_t time, uint64_t *until);
+/* The wait is over. */
+void forget_baseline(void);
 
 #endif

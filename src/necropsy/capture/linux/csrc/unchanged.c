@@ -1,11 +1,11 @@
-#include "resting.h"
+#include "unchanged.h"
 #include "proc.h"
 #include "state.h"
 
 /* `data_head` and `data_tail` in struct perf_event_mmap_page; `st_size` in struct stat, as 64-bit words. */
 enum { HEAD = 1024, TAIL = 1032, SIZE_IN_STAT = 6 };
 
-static struct rest rest;
+static struct baseline baseline;
 
 /* The second number of /proc/PID/statm: pages in memory; 0 where it is gone. */
 static uint64_t resident_pages(int pid)
@@ -32,32 +32,39 @@ static int has_descriptors(int pid, uint64_t wanted)
 /* A ring that is full has lost something: it is read in time. */
 static int have_room(void)
 {
-    for (uint64_t i = 0; i < rest.rings; i++) {
-        uint64_t head = *(const volatile uint64_t *)(rest.ring[i] + HEAD);
-        if (head - *(const volatile uint64_t *)(rest.ring[i] + TAIL) > rest.room / 2)
+    for (uint64_t i = 0; i < baseline.rings; i++) {
+        uint64_t head = *(const volatile uint64_t *)(baseline.ring[i] + HEAD);
+        if (head - *(const volatile uint64_t *)(baseline.ring[i] + TAIL) > baseline.room / 2)
             return 0;
     }
     return 1;
 }
 
-/* What holds for the next wait; no looks: nothing. */
-EXPORT void necropsy_rest(const struct rest *next)
+/* What holds for the next wait. */
+EXPORT void necropsy_baseline(const struct baseline *next)
 {
-    copy_bytes(&rest, next, sizeof rest);
+    copy_bytes(&baseline, next, sizeof baseline);
 }
 
-int may_rest(struct loop *all, uint64_t time, uint64_t *until)
+void forget_baseline(void)
 {
-    if (!rest.looks)
+    baseline.looks = 0;
+}
+
+int is_unchanged(struct loop *all, uint64_t time, uint64_t *until)
+{
+    if (!baseline.looks)
         return 0;
-    ref at = process_of(&all->table, rest.pid);
+    ref at = process_of(&all->table, baseline.pid);
     int threads = at ? all->table.processes[at].threads : 0;
-    if (threads < rest.least_threads || threads > rest.most_threads || !have_room())
+    if (threads < baseline.least_threads || threads > baseline.most_threads || !have_room())
         return 0;
-    uint64_t pages = resident_pages(rest.pid);
-    if (pages < rest.least_resident || pages > rest.most_resident || !has_descriptors(rest.pid, rest.descriptors))
+    if (threads != all->table.live)
+        return 0; /* it has a child */
+    uint64_t pages = resident_pages(baseline.pid);
+    if (pages < baseline.least_resident || pages > baseline.most_resident || !has_descriptors(baseline.pid, baseline.descriptors))
         return 0;
-    rest.looks--;
-    *until = (*until + rest.interval > time ? *until : time) + rest.interval;
+    baseline.looks--;
+    *until = (*until + baseline.interval > time ? *until : time) + baseline.interval;
     return 1;
 }
