@@ -68,6 +68,7 @@ ALLOWED: dict[str, set[str]] = {
         "data",
         "launcher",
     },
+    "warm_up": {"model", "redact", "diagnose", "document", "reports", "rule"},
     "reporting": {
         "console",
         "document",
@@ -80,6 +81,7 @@ ALLOWED: dict[str, set[str]] = {
         "rules",
         "serialize",
         "store",
+        "warm_up",
     },
     "profile": {"model", "document", "rule", "rules", "data", "confirm", "capture", "profile"},
     "doctor": {"model", "formats", "data", "doctor"},

@@ -366,5 +366,11 @@ def loading() -> Iterator[bool]:
     with contextlib.suppress(Exception):
         from necropsy.rules import one_by_one
 
-        for _ in one_by_one():
+        rules = []
+        for rule in one_by_one():
+            rules += [rule] if rule is not None else []
+            yield False
+        from necropsy import warm_up  # it imports all that a report needs
+
+        for _ in warm_up.steps(rules):
             yield False

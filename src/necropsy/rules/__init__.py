@@ -29,17 +29,21 @@ def _names(kind: str) -> list[str]:
     return sorted(info.name for info in pkgutil.iter_modules(package.__path__))
 
 
-def one_by_one() -> Iterator[None]:
-    """Load the rules one by one, for who has time to spare now and none later; never raises."""
+def one_by_one() -> Iterator[Rule[Crash] | None]:
+    """Load our own rules one by one, for who has time to spare now and none later; never raises.
+
+    None where something else was loaded.
+    """
     for name in _names("crash"):
+        rule = None
         with contextlib.suppress(Exception):  # ``crash_rules`` will tell
-            importlib.import_module(f"{__name__}.crash.{name}")
-        yield
+            rule = importlib.import_module(f"{__name__}.crash.{name}").RULE
+        yield rule
     from necropsy.rules import plugins
 
     with contextlib.suppress(Exception):
         plugins.declared()
-    yield
+    yield None
 
 
 def _load(kind: str, names: Iterable[str] | None = None) -> tuple[Rule[Any], ...]:

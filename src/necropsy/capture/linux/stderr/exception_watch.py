@@ -32,7 +32,6 @@ from necropsy.capture.linux.inspect import modules
 from necropsy.capture.linux.inspect.link_map import auxiliary
 from necropsy.capture.linux.stderr.log_source import Log
 from necropsy.capture.linux.supervise import hardware_breakpoint, ptrace
-from necropsy.capture.linux.supervise.brief_stop import stopped
 from necropsy.capture.linux.supervise.event_loop import WAKES
 from necropsy.capture.linux.supervise.traced_processes import Traced
 from necropsy.capture.run_options import Said
@@ -159,8 +158,9 @@ class ExceptionWatch:
         """It has executed something: ring for the file that it runs, if that is Python's."""
         if self.handle >= 0 and _is_named_python(process):
             # It takes longer than Python takes to print an exception: now, while the interpreter starts.
-            with contextlib.suppress(ImportError):
-                importlib.import_module("necropsy.capture.linux.inspect.interpreter")
+            for name in ("inspect.interpreter", "supervise.brief_stop"):
+                with contextlib.suppress(ImportError):
+                    importlib.import_module(f"necropsy.capture.linux.{name}")
             self._ends.expect(process.pid)
             path = _program_of(process)
             if path is not None:
@@ -245,6 +245,8 @@ class ExceptionWatch:
             process.said = known.interpreter.said(process.said)
             return
         # One that waits in a system call other than for a lock prints nothing.
+        from necropsy.capture.linux.supervise.brief_stop import stopped  # few processes come so far
+
         with stopped(process.pid):
             if known is None:
                 from necropsy.capture.linux.inspect.interpreter import InterpreterState

@@ -17,8 +17,8 @@ from necropsy.capture.linux.supervise.minimal_crash import messages_of, minimal
 from necropsy.capture.process import symbols
 from necropsy.model import Crash, Gap
 
-AFTER_S = 100.0
-"""Loading all takes some 0.1 s of CPU, and may take no more than a thousandth of the run."""
+AFTER_S = 200.0
+"""Loading all takes some 0.2 s of CPU, and may take no more than a thousandth of the run."""
 SOON_S = 1.0
 """What every report needs is worth its time once the run is longer than its own start."""
 QUIET_S = 0.02
