@@ -11,9 +11,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from necropsy.fuzz import boundaries
+from necropsy.fuzz.attributes import Attribute
 from necropsy.fuzz.condition_checks import check
 from necropsy.fuzz.conditions import Condition, Term, candidates, values_of
-from necropsy.fuzz.definitions import Argument, Attribute, OpDefinition, definition
+from necropsy.fuzz.definitions import Argument, OpDefinition, definition
 from necropsy.fuzz.recipes import Recipe, Tensor
 
 OP = OpDefinition(

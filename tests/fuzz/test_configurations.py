@@ -392,7 +392,7 @@ def test_a_guarded_death_is_tried_at_both_ends(side: Literal["end", "begin"], tm
         Recipe("target", {}, {"number": 1}), Death("SIGABRT elsewhere", "SIGABRT"), 1, 0.1, configuration=own
     )
     try:
-        tried = [one.configuration for one in found._alone(suspect)]
+        tried = [one.configuration for one in found.lone.of(suspect)]
     finally:
         engine.close()
     assert tried == [own, replace(own, guard="begin" if side == "end" else "end")]

@@ -25,6 +25,8 @@ from necropsy.fuzz.engine import Engine
 from necropsy.fuzz.opened_target import OpenTarget
 
 SOURCE = Path(__file__).parent / "fuzzed_ops.cc"
+NEEDS = {"Corner": [], "Scratched": ["threads"], "TwiceDone": ["graph"], "PutIntoSlots": []}
+"""What kills the ops that die."""
 BROKEN = {"EverySecond": "op-shape-function-wrong", "Doubled": "op-input-modified", "Counted": "op-nondeterministic"}
 
 campaign_needs = [
@@ -61,13 +63,14 @@ class TestCampaign:
     def test_the_bad_op_is_found_and_its_twin_is_not(self, fuzzed: Fuzzed) -> None:
         assert fuzzed.code == 1
         findings = fuzzed.document["fuzz"]["findings"]
-        assert {one["call"]["target"] for one in findings} == {"Corner", *BROKEN}
+        assert {one["call"]["target"] for one in findings} == {*NEEDS, *BROKEN}
         rank = next(one for one in findings if one["rule"] == "check-failed")
         assert rank["reproduced"] == {"runs": 5, "crashed": 5}
         assert rank["culprit"]["op"] == "Corner"
         assert rank["elements"] == 1
         assert rank["call"]["inputs"]["x"]["dtype"] == "float32"
         targets = {one["name"]: one for one in fuzzed.document["fuzz"]["targets"]}
+        assert targets["LockedScratched"]["deaths"] == 0
         assert targets["CheckedCorner"]["deaths"] == 0
         assert targets["CheckedCorner"]["accepted"] > 0
         assert targets["CheckedCorner"]["executions"] >= 60
@@ -81,6 +84,33 @@ class TestCampaign:
             variables = Path(f"/proc/{server}/environ").read_bytes().split(b"\0")
             assert {b"CUDA_VISIBLE_DEVICES=-1", b"TF_ENABLE_ONEDNN_OPTS=0"} <= set(variables)
             assert (opened.engine.limits.data or 0) > 256 << 20
+
+    @pytest.mark.parametrize("op", NEEDS)
+    def test_what_it_takes_to_die(self, fuzzed: Fuzzed, op: str) -> None:
+        (finding,) = (one for one in fuzzed.document["fuzz"]["findings"] if one["call"]["target"] == op)
+        assert [one for one in finding["needs"] if one != "guard"] == NEEDS[op]
+        assert finding["reproduced"]["crashed"] > 0
+        claims = [one["claim"] for one in finding["evidence"]]
+        assert ("if one thread makes the same call, the process lives" in claims) is (op == "Scratched")
+
+    @pytest.mark.parametrize(
+        ("op", "said"),
+        [
+            ("Scratched", "Failed: "),
+            ("TwiceDone", "Fatal Python error"),
+            ("PutIntoSlots", "Fatal Python error"),
+        ],
+    )
+    def test_its_test_shows_it(self, fuzzed: Fuzzed, op: str, said: str) -> None:
+        test = next(one["test"] for one in fuzzed.document["fuzz"]["findings"] if one["call"]["target"] == op)
+        words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test]
+        installed = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        variables = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PATH": installed}
+        done = subprocess.run(
+            words, cwd=fuzzed.folder, capture_output=True, text=True, env=variables, timeout=300, check=False
+        )
+        assert done.returncode != 0
+        assert said in done.stdout + done.stderr
 
     @pytest.mark.parametrize("op", BROKEN)
     def test_a_promise_that_is_broken(self, fuzzed: Fuzzed, op: str) -> None:

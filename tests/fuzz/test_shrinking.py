@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from necropsy.fuzz import boundaries
-from necropsy.fuzz.definitions import Argument, Attribute, OpDefinition
+from necropsy.fuzz.attributes import Attribute
+from necropsy.fuzz.definitions import Argument, OpDefinition
 from necropsy.fuzz.recipes import Recipe, Tensor
 from necropsy.fuzz.shrinker import MOST_RUNS, Shrinker, with_margin
 

@@ -129,6 +129,12 @@ class Campaign:
         return frozenset() if self._has_made_first else frozenset(self._first)
 
     @property
+    def light(self) -> list[Recipe]:
+        """Accepted calls without a large result, each once."""
+        several = {one.call: one for one in (*self.accepted, *self.survivors)}
+        return [one for call, one in several.items() if call not in self._seen.heavy]
+
+    @property
     def accepted(self) -> list[Recipe]:
         """One call for each different result, the first ones first."""
         return self._seen.accepted
@@ -161,6 +167,15 @@ class Campaign:
             self.engine.limit_seconds(self._limits.seconds)
             self.engine.use(PLAIN)
         self._judge_hunger()
+
+    def make_again(self, recipes: Sequence[Recipe], configuration: Configuration) -> None:
+        """Make calls in a configuration that the batches do not take turns in, until the deadline."""
+        for at in range(0, len(recipes), BATCH):
+            if time.monotonic() >= self.deadline or self.engine.is_stopped():
+                return
+            self.engine.use(configuration)
+            self._make([Proposal(one) for one in recipes[at : at + BATCH]])
+            self.watch(self)
 
     def _is_over(self) -> bool:
         tally = self.tally
@@ -281,7 +296,7 @@ class Campaign:
             tally.slow += 1
             self.engine.limit_seconds(max(1.0, self.engine.limits.seconds / 2))
             if self._suspects_slow and self.engine.configuration == PLAIN:
-                self._suspect(recipe, SLOW, Configuration(limit=self._limits.seconds))
+                self.suspect(recipe, SLOW, Configuration(limit=self._limits.seconds), self._history)
         elif end.kind == "hungry" or end.death is None:
             tally.hungry += 1
             if end.death is not None and self._hungry is None:
@@ -291,9 +306,12 @@ class Campaign:
         else:
             tally.deaths += 1
             self._lethal.note(recipe, died=True)
-            self._suspect(recipe, end.death, self.engine.configuration)
+            self.suspect(recipe, end.death, self.engine.configuration, self._history)
 
-    def _suspect(self, recipe: Recipe, death: Death, configuration: Configuration) -> None:
+    def suspect(
+        self, recipe: Recipe, death: Death, configuration: Configuration, before: Sequence[Recipe] = ()
+    ) -> None:
+        """A call died; ``before``: calls that may have done the damage."""
         self.kept.note("death", death.signature, recipe)
         known = self.suspects.get(death.signature)
         if known is None:
@@ -302,12 +320,12 @@ class Campaign:
                 death,
                 self.tally.executions,
                 time.monotonic() - self._began,
-                tuple(self._history),
+                tuple(before),
                 configuration=configuration,
             )
             return
         known.times += 1
         if known.configuration != PLAIN and configuration == PLAIN:
-            known.recipe, known.configuration, known.before = recipe, PLAIN, tuple(self._history)
+            known.recipe, known.configuration, known.before = recipe, PLAIN, tuple(before)
         if len(known.lethal) < _MOST_LETHAL:
             known.lethal.append(recipe)

@@ -9,8 +9,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from necropsy.fuzz.attributes import Attribute
 from necropsy.fuzz.boundaries import MOST_ELEMENTS, plain
-from necropsy.fuzz.definitions import Argument, Attribute, OpDefinition
+from necropsy.fuzz.definitions import Argument, OpDefinition
 from necropsy.fuzz.recipes import COMPLEX, DTYPES, FLOATS, INTEGERS, QUANTIZED, Input, Kind, Recipe, Tensor
 
 _MOST_RANK = 32
@@ -57,7 +58,13 @@ def made_recipe(op: OpDefinition, inputs: Mapping[str, Input], attributes: Mappi
         if one.is_needed and not one.has_default and one.name not in attributes:
             raise UnfitRecipeError(f"it lacks the attribute {one.name}")
     recipe = Recipe(
-        op.function, inputs, attributes, arrays=op.is_python, libraries=op.libraries, composites=op.composites
+        op.function,
+        inputs,
+        attributes,
+        arrays=op.is_python,
+        libraries=op.libraries,
+        composites=op.composites,
+        handles=op.makers,
     )
     if recipe.elements > MOST_ELEMENTS:
         raise UnfitRecipeError(f"it has more than {MOST_ELEMENTS:,} elements")

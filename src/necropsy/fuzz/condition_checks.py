@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 
 from necropsy.fuzz.conditions import ELEMENTS, Condition, Term
@@ -20,7 +21,12 @@ _WORDS = {
 
 
 def check(conditions: Sequence[Condition], op: OpDefinition) -> str | None:
-    """The lines, one for each condition; None where an input has no place of its own in the kernel's context."""
+    """The lines, one for each condition; None where an input has no place of its own in the kernel's context.
+
+    The kernel does not know either what its resource was made with.
+    """
+    if any("." in term.name for one in conditions for term in _terms(one)):
+        return None
     if op.is_python:
         lines: list[str | None] = [_python(one, op) for one in conditions]
     else:
@@ -71,7 +77,8 @@ def _terms(one: Condition) -> list[Term]:
 
 def _place(term: Term, op: OpDefinition) -> str | None:
     """``ctx->input(1)``, where no list of inputs stands before it."""
-    for at, one in enumerate(op.inputs):
+    taken = {each.place for each in op.handles}
+    for at, one in zip((each for each in itertools.count() if each not in taken), op.inputs, strict=False):
         if one.number is not None or one.types is not None:
             return None
         if one.name == term.name:

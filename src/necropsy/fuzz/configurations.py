@@ -1,8 +1,8 @@
-"""How calls are made: as in a plain process, with guarded buffers, or on a small stack."""
+"""How calls are made: as in a plain process, with guarded buffers, on a small stack, in a graph, or by threads."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from necropsy.capture.linux.supervise import guard_preload
@@ -16,6 +16,18 @@ SMALL_STACK = 512 << 10
 """What macOS gives to threads; musl and many thread pools give less."""
 SMALL_BLOCKS = 100
 """Of blocks below 1 KiB, the first ones of a call that are guarded: TensorFlow makes dozens, and each takes time."""
+
+
+@dataclass(frozen=True)
+class Threads:
+    """How many make a call at the same time, again and again for so many ``seconds``.
+
+    ``beside``: other calls of the same op that they make as well, as texts of Python.
+    """
+
+    many: int = 8
+    seconds: float = 1.0
+    beside: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -34,6 +46,10 @@ class Configuration:
     """Seconds after which a call counts as one that does not end."""
     memory: int | None = None
     """Bytes of data that the process may have. Workers have such a limit anyway, a plain process has none."""
+    graph: bool = False
+    """The op runs in a graph, not eagerly."""
+    threads: Threads | None = None
+    """Several threads make the call; None: one, and once."""
 
     @property
     def needs(self) -> tuple[FuzzNeed, ...]:
@@ -43,7 +59,15 @@ class Configuration:
         if self.memory is not None:
             return ("memory-limit",)
         guard: tuple[FuzzNeed, ...] = ("guard",) if self.guard is not None else ()
-        return (*guard, "stack-size") if self.stack is not None else guard
+        stack: tuple[FuzzNeed, ...] = ("stack-size",) if self.stack is not None else ()
+        graph: tuple[FuzzNeed, ...] = ("graph",) if self.graph else ()
+        threads: tuple[FuzzNeed, ...] = ("threads",) if self.threads is not None else ()
+        return (*guard, *stack, *graph, *threads)
+
+    @property
+    def is_of_plain_python(self) -> bool:
+        """A call that a test makes in its own process shows it."""
+        return replace(self, graph=False) == PLAIN
 
     @property
     def guard_options(self) -> str | None:
@@ -59,7 +83,9 @@ class Configuration:
         if self.memory is not None:
             return f"in plain Python with at most {self.memory / (1 << 30):.2g} GiB of data (`ulimit -d`)"
         where = "in plain Python" if self.guard is None else "with `necropsy run --guard`"
-        return where if self.stack is None else f"{where} with a stack of {self.stack >> 10:,} KiB"
+        where += f" with a stack of {self.stack >> 10:,} KiB" if self.stack is not None else ""
+        where += " in a graph (`tf.function`)" if self.graph else ""
+        return where if self.threads is None else f"{where} by {self.threads.many} threads at the same time"
 
 
 PLAIN = Configuration()

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from necropsy.errors import InputError
-from necropsy.fuzz.recipes import COMPOSITES, DTYPES, Composite, CompositeKind, Library
+from necropsy.fuzz.attributes import Attribute, attribute, dtype_of
+from necropsy.fuzz.handle_makers import HandleMaker, maker_for
+from necropsy.fuzz.recipes import COMPOSITES, DTYPES, Composite, CompositeKind, Library, Maker
 
 _MOST_COMBINATIONS = 60
+_NO_VALUES = frozenset({"func", "list(func)", "tensor", "list(tensor)"})
+"""Types of attributes that no value can be made up for."""
+_RESOURCE = "resource"
+_NAMED_BY = ("container", "shared_name")
+"""Attributes of what makes a resource that say under which name it is kept: each call has one of its own."""
 _ANY = ("float32", "int32", "int64", "string", "float64", "bool", "uint8", "complex64")
 _ARRAYS = ("float64", "float32", "int32", "int64", "uint8", "bool", "int8", "complex128")
 _HINTS = (
     "int, float, bool, str, bytes, list[int], list[float], np.ndarray, tf.Tensor, tf.RaggedTensor, tf.SparseTensor, "
     "torch.Tensor"
 )
-_NAMES = {"DT_FLOAT": "float32", "DT_DOUBLE": "float64", "DT_HALF": "float16"}
 
 
 @dataclass(frozen=True)
@@ -37,18 +43,12 @@ class Argument:
 
 
 @dataclass(frozen=True)
-class Attribute:
-    """An attribute of one of TensorFlow's types, such as ``int`` or ``list(shape)``."""
+class Handle:
+    """An input that is the handle of a resource: its place among the inputs of the OpDef, and what makes it."""
 
     name: str
-    type: str
-    minimum: int | None = None
-    """The least value; of a list, its least length."""
-    allowed: tuple[str, ...] = ()
-    default: Any = None
-    has_default: bool = False
-    is_needed: bool = True
-    """A call must name it, where it has no default."""
+    place: int
+    maker: Maker
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,8 @@ class OpDefinition:
     """Its results may differ for the same inputs."""
     is_python: bool = False
     """A Python function, whose parameters are the inputs (arrays) and the attributes."""
+    handles: tuple[Handle, ...] = ()
+    """Inputs that are no tensors of values. What makes ``table`` has the attributes ``table.NAME``."""
 
     @property
     def function(self) -> str:
@@ -81,6 +83,11 @@ class OpDefinition:
     def composites(self) -> dict[str, CompositeKind]:
         """The parameters of a Python function that are made of several inputs."""
         return dict(one.part_of for one in self.inputs if one.part_of is not None)
+
+    @property
+    def makers(self) -> dict[str, Maker]:
+        """What makes the inputs that are handles."""
+        return {one.name: one.maker for one in self.handles}
 
     @property
     def given(self) -> tuple[Attribute, ...]:
@@ -107,14 +114,14 @@ class OpDefinition:
         if not self.combinations:
             return "no value can be made up for the types that its kernels take"
         for each in self.given:
-            if each.type in {"func", "list(func)", "tensor", "list(tensor)"} and not each.has_default:
+            if each.type in _NO_VALUES and not each.has_default:
                 return f"no value can be made up for its attribute {each.name} of type {each.type}"
         return None
 
 
-def definition(described: Mapping[str, Any]) -> OpDefinition:
-    """Read the op from the JSON of its OpDef and of its kernels."""
-    attributes = tuple(_attribute(one) for one in described.get("attr", ()))
+def definition(described: Mapping[str, Any], makers: Sequence[HandleMaker] = ()) -> OpDefinition:
+    """Read the op from the JSON of its OpDef and of its kernels; ``makers``: where its handles may come from."""
+    attributes = tuple(attribute(one) for one in described.get("attr", ()))
     inputs = tuple(
         Argument(
             name=one["name"],
@@ -126,6 +133,13 @@ def definition(described: Mapping[str, Any]) -> OpDefinition:
         )
         for one in described.get("inputArg", ())
     )
+    handles: list[Handle] = []
+    made_by = maker_for(described["name"], makers)
+    for place, one in enumerate(inputs):
+        if one.dtype == _RESOURCE and one.number is None and made_by is not None:
+            handles.append(Handle(one.name, place, made_by.maker))
+            attributes += tuple(replace(each, name=f"{one.name}.{each.name}") for each in made_by.attributes)
+    inputs = tuple(one for one in inputs if one.name not in {each.name for each in handles})
     kernels = described.get("kernels", ())
     typed = [one for one in attributes if one.type == "type" and one.name in {each.type_attribute for each in inputs}]
     return OpDefinition(
@@ -136,7 +150,19 @@ def definition(described: Mapping[str, Any]) -> OpDefinition:
         has_kernel=bool(kernels),
         is_removed=bool(described.get("removed")),
         is_stateful=bool(described.get("isStateful") or described.get("isDistributedCommunication")),
+        handles=tuple(handles),
     )
+
+
+def handle_maker(described: Mapping[str, Any]) -> HandleMaker | None:
+    """The op as one that makes handles; None where it has an attribute that no value can be made up for."""
+    several = [attribute(one) for one in described.get("attr", ())]
+    own = tuple(one for one in several if one.name not in _NAMED_BY)
+    if any(one.type in _NO_VALUES and not one.has_default for one in own):
+        return None
+    maker = Maker(described["function"], is_named=any(one.name == "shared_name" for one in several))
+    own = tuple(one for one in own if one.type not in _NO_VALUES)
+    return HandleMaker(described["name"], maker, own, is_own=described["function"].startswith("ops."))
 
 
 def python_function(described: Mapping[str, Any]) -> OpDefinition:
@@ -184,54 +210,6 @@ def _parts(name: str, kind: CompositeKind, composite: Composite) -> list[Argumen
         )
         for part in composite.parts
     ]
-
-
-def dtype_of(name: str) -> str:
-    """``float32`` for ``DT_FLOAT``."""
-    return _NAMES.get(name, name.removeprefix("DT_").lower())
-
-
-def _attribute(one: Mapping[str, Any]) -> Attribute:
-    allowed = one.get("allowedValues", {}).get("list", {})
-    return Attribute(
-        name=one["name"],
-        type=one["type"],
-        minimum=int(one.get("minimum", 0)) if one.get("hasMinimum") else None,
-        allowed=(*map(dtype_of, allowed.get("type", ())), *map(_text, allowed.get("s", ()))),
-        default=_value(one["type"], one["defaultValue"]) if "defaultValue" in one else None,
-        has_default="defaultValue" in one,
-    )
-
-
-def _text(data: str) -> str:
-    import base64  # protobuf writes bytes so
-
-    return base64.b64decode(data).decode("utf-8", "replace")
-
-
-def _value(kind: str, held: Mapping[str, Any]) -> Any:
-    """The Python value of an AttrValue; None where it is one that calls do not name."""
-    if kind.startswith("list("):
-        items = held.get("list", {})
-        inner = kind[5:-1]
-        key = {"int": "i", "float": "f", "bool": "b", "string": "s", "type": "type", "shape": "shape"}.get(inner)
-        return [_value(inner, {key: one}) for one in items.get(key, ())] if key is not None else None
-    match kind:
-        case "int":
-            return int(held.get("i", 0))
-        case "float":
-            return float(held.get("f", 0.0))
-        case "bool":
-            return bool(held.get("b", False))
-        case "string":
-            return _text(held.get("s", ""))
-        case "type":
-            return {"type": dtype_of(held.get("type", "DT_FLOAT"))}
-        case "shape":
-            shape = held.get("shape", {})
-            return None if shape.get("unknownRank") else [int(one.get("size", 0)) for one in shape.get("dim", ())]
-        case _:
-            return None
 
 
 def _combinations(types: Sequence[Attribute], kernels: Sequence[Mapping[str, Any]]) -> list[Mapping[str, str]]:

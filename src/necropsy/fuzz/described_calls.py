@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from necropsy.fuzz.engine import Call
 from necropsy.fuzz.recipes import Recipe, Tensor
 from necropsy.model import FuzzCall, FuzzTensor
 
@@ -15,8 +16,8 @@ _LONGEST = 200
 _LONGEST_CALL = 20_000
 
 
-def described(target: str, recipe: Recipe, repeated: int) -> FuzzCall:
-    """The call as data."""
+def described(target: str, recipe: Recipe, repeated: int, beside: Sequence[Call] = ()) -> FuzzCall:
+    """The call as data; ``beside``: what other threads call at the same time."""
     return FuzzCall(
         target=target,
         inputs={
@@ -26,6 +27,7 @@ def described(target: str, recipe: Recipe, repeated: int) -> FuzzCall:
         attributes=dict(recipe.attributes),
         python=shown(target, recipe)[:_LONGEST_CALL],
         repeated=repeated,
+        beside=tuple(f"{function}({arguments})"[:_LONGEST_CALL] for function, arguments in beside),
     )
 
 

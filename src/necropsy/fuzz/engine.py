@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -215,11 +215,12 @@ class Engine:
     def _how(self) -> dict[str, Any]:
         """The configuration, for the worker."""
         how = self.configuration
+        made = {"stack": how.stack, "graph": how.graph, "threads": None if how.threads is None else asdict(how.threads)}
         if how.guard is None:
-            return {"stack": how.stack, "guard": None}
+            return {**made, "guard": None}
         inputs = how.small_blocks if self._guards_small_inputs else 0
         guard = {"begin": how.guard == "begin", "inputs": inputs, "call": how.small_blocks}
-        return {"stack": how.stack, "guard": guard}
+        return {**made, "guard": guard}
 
     def _wait(self) -> Ended | None:
         """Wait until the batch is done; where the worker ended instead, how its last call did."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -12,30 +12,24 @@ import msgspec
 from necropsy.fuzz import diagnosed_runs, sanitizer_tests, test_writer
 from necropsy.fuzz.campaign import Campaign, Suspect
 from necropsy.fuzz.causes import Alone, Cause, is_same_cause, merge_victims
-from necropsy.fuzz.cheap_signature import NO_MEMORY, SLOW
-from necropsy.fuzz.configurations import PLAIN, SANITIZED, SMALL_BLOCKS, Configuration
+from necropsy.fuzz.cheap_signature import NO_MEMORY
+from necropsy.fuzz.configurations import PLAIN
 from necropsy.fuzz.definitions import OpDefinition
 from necropsy.fuzz.described_calls import described, shown
-from necropsy.fuzz.engine import Ended, Engine
+from necropsy.fuzz.engine import Engine
 from necropsy.fuzz.forked_runs import ForkedRuns
+from necropsy.fuzz.lone_calls import BOTH_ENDS, LoneCalls
+from necropsy.fuzz.other_ways import SHARED_KERNEL, survived_by_one_thread
 from necropsy.fuzz.preconditions import Preconditions
 from necropsy.fuzz.recipes import Recipe
 from necropsy.fuzz.remains import DAMAGE, remains_of
 from necropsy.fuzz.sanitized_build import SanitizedBuild
-from necropsy.fuzz.shrinker import MOST_RUNS, NUMBERS, SMALL, Shrinker, with_margin
+from necropsy.fuzz.shrinker import MOST_RUNS
 from necropsy.model import Diagnosis, Evidence, FuzzFinding, FuzzFirst, FuzzPrecondition, Gap, Report, Reproduced
 
-REPEATED = 30
-"""Calls in one process for a death that comes later than the damage."""
 _RUNS = 5
-_SLOW_RUNS, _SLOW_TRIALS = 2, 8
-"""Of a call that does not end, each of which takes its whole time: runs, and trials to make it simpler."""
-_OTHERS = 4
-"""Calls that died in the same way, to be tried where the first one does not die again."""
-_GUARDED = Configuration(guard="end", small_blocks=SMALL_BLOCKS)
-_BOTH_ENDS = (_GUARDED, replace(_GUARDED, guard="begin"))
-_FAILS_S = 1.0
-"""Seconds in which an allocation fails. Calls that get the memory take long to fill it, and are of no interest."""
+_SLOW_RUNS = 2
+"""Of a call that does not end, each of which takes its whole time."""
 _FRESH_S = 2.0
 """Seconds of a call that is made for a precondition."""
 
@@ -63,6 +57,11 @@ class Findings:
     plainer: Findings | None = None
     """The findings without it: what dies there as well is one of these."""
 
+    @property
+    def lone(self) -> LoneCalls:
+        """Makes the calls again, each by itself."""
+        return LoneCalls(self.engine)
+
     def counts(self, op: OpDefinition, suspect: Suspect) -> bool:
         """A damaged heap dies in many ways: count it to a finding on the same op that damages it, if there is one."""
         if not suspect.death.of_the_heap:
@@ -81,7 +80,7 @@ class Findings:
     def add(self, op: OpDefinition, suspect: Suspect) -> None:
         """Turn a death into a finding, or into another time of one; a gap says where neither was possible."""
         limits = self.engine.limits
-        if suspect.asks_for_memory:
+        if suspect.asks_for_memory or suspect.configuration.threads is not None:
             self.engine.limit_data(None)
         try:
             self._add(op, suspect)
@@ -93,7 +92,7 @@ class Findings:
         self.watch(f"{op.name}: running a lethal call again")
         is_slow = suspect.configuration.limit is not None
         why = "ended when it was made again" if is_slow else "did not die when it was made again"
-        for alone in self._alone(suspect):
+        for alone in self.lone.of(suspect):
             crashed = self._try(op, suspect, alone)
             if crashed is None:
                 return
@@ -105,7 +104,8 @@ class Findings:
         """None where the call became a finding, or another time of one; or how many workers died of it."""
         if self.forked is not None and diagnosed_runs.can_be_forked(alone):
             self.forked.prepare(guard=alone.configuration.guard is not None)
-        simpler = self._shrunk(op, alone)
+        self.watch(f"{op.name}: making the call simpler")
+        simpler = self.lone.shrunk(op, alone, self.most_runs)
         recipe = simpler[-1]
         if self.plainer is not None and self.plainer.takes(op, replace(suspect, recipe=recipe)):
             return None
@@ -113,7 +113,7 @@ class Findings:
         crashed = 0
         # Of the simplest call, one halfway to it and the first one: the simplest of those that die most often.
         for one in {one.call: one for one in (simpler[-1], simpler[len(simpler) // 2], simpler[0])}.values():
-            ends = [self._run(one, alone.repeated, fresh=True) for _ in range(many)]
+            ends = [self.lone.run(one, alone.repeated, fresh=True) for _ in range(many)]
             deaths = sum(end.kind in {"died", "hungry"} for end in ends)
             if deaths > crashed:
                 recipe, crashed = one, deaths
@@ -125,12 +125,14 @@ class Findings:
 
     def takes(self, op: OpDefinition, suspect: Suspect) -> bool:
         """Whether the call of a death elsewhere dies here as well, and is a finding; it is added to it."""
-        guarded = _BOTH_ENDS if self.engine.has_guard else ()
-        found = next((one for one in (PLAIN, *guarded) if self._dying([(suspect.recipe, 1)], one) is not None), None)
+        guarded = BOTH_ENDS if self.engine.has_guard else ()
+        found = next(
+            (one for one in (PLAIN, *guarded) if self.lone.dying([(suspect.recipe, 1)], one) is not None), None
+        )
         if found is None:
             return False
         times, gaps = sum(one.times for one in self.found), len(self.gaps)
-        alone = self._dying([(suspect.recipe, 1)], found)
+        alone = self.lone.dying([(suspect.recipe, 1)], found)
         if alone is not None:
             self.add(op, replace(suspect, death=alone.death, configuration=found, before=(), lethal=[]))
         taken = sum(one.times for one in self.found) > times
@@ -161,12 +163,12 @@ class Findings:
     def _precondition(self, campaign: Campaign, cause: Cause) -> FuzzPrecondition | None:
         alone = cause.alone
         configuration = alone.configuration
-        if configuration.limit is not None or configuration.memory is not None:
+        if configuration.limit is not None or configuration.memory is not None or configuration.threads is not None:
             return None
         if any(one.asks_for_memory for one in cause.suspects):
             return None
         # A read at a wild address survives by chance, and not where the buffers are guarded.
-        judges = _BOTH_ENDS if self.engine.has_guard and not alone.death.is_reliable else (alone.configuration,)
+        judges = BOTH_ENDS if self.engine.has_guard and not alone.death.is_reliable else (alone.configuration,)
         others = frozenset().union(*(one.signatures for one in self.causes.values())) - cause.signatures
         is_guarded = judges[0].guard is not None
         preconditions = Preconditions(
@@ -182,98 +184,6 @@ class Findings:
         learned = preconditions.learned(campaign.survivors, lethal, again=judges != (PLAIN,))
         cause.conditions = preconditions.conditions
         return learned
-
-    # ------------------------------------------------------------ alone, and simpler
-
-    def _run(self, recipe: Recipe, repeated: int, *, fresh: bool) -> Ended:
-        end = self.engine.run([recipe.call] * repeated, fresh=fresh)[-1]
-        is_meant = end.kind == "slow" and self.engine.configuration.limit is not None
-        return replace(end, kind="died", death=SLOW) if is_meant else end
-
-    def _alone(self, suspect: Suspect) -> Iterator[Alone]:
-        """Calls that kill by themselves: the plainest configuration first, then others that died in the same way.
-
-        What lies behind a buffer differs between one worker and another, and the process of the test. There is a
-        forbidden page in all of them where the buffers are guarded.
-        """
-        own = suspect.configuration
-        if own.limit is not None:
-            alone = self._dying([(suspect.recipe, 1)], own)
-            if alone is not None:
-                yield alone
-            return
-        before = tuple((one, REPEATED) for one in reversed(suspect.before))
-        tries = ((suspect.recipe, 1), (suspect.recipe, 1), (suspect.recipe, REPEATED), *before)
-        others = tuple((one, 1) for one in suspect.lethal[:_OTHERS])
-        if own not in {PLAIN, SANITIZED}:
-            alone = self._dying(tries[:1], PLAIN)
-            if alone is not None and alone.death.signature == suspect.death.signature:
-                yield alone
-        alone = self._dying((*tries, *others), own)
-        if alone is not None:
-            if own == PLAIN and self._needs_limit(alone):
-                yield replace(alone, configuration=Configuration(memory=self.engine.limits.data))
-                return  # without the limit it might use all of the machine's memory
-            yield alone
-        if not own.sanitized and self.engine.has_guard:
-            # The call may have met a block that was guarded for one before it; and the test's arrays lie elsewhere.
-            once = (
-                *(() if alone is None else ((alone.recipe, 1),)),
-                *((recipe, 1) for recipe, _ in tries[1:]),
-                *others,
-            )
-            for configuration in (one for one in _BOTH_ENDS if one != own):
-                alone = self._dying(once, configuration)
-                if alone is not None:
-                    yield alone
-
-    def _dying(self, tries: Sequence[tuple[Recipe, int]], configuration: Configuration) -> Alone | None:
-        """The first of these calls that kills: the suspect's own, or one before that damaged the heap."""
-        self.engine.use(configuration)
-        for recipe, repeated in tries:
-            end = self._run(recipe, repeated, fresh=True)
-            if end.kind in {"died", "hungry"} and end.death is not None:
-                return Alone(recipe, repeated, end.death, configuration)
-        return None
-
-    def _needs_limit(self, alone: Alone) -> bool:
-        """Whether it dies because an allocation fails: workers may have less memory than the process of a test."""
-        data = self.engine.limits.data
-        if data is None:
-            return False
-        self.engine.use(PLAIN)
-        self.engine.limit_data(None)
-        try:
-            survives = all(self._run(alone.recipe, alone.repeated, fresh=True).death is None for _ in range(2))
-        finally:
-            self.engine.limit_data(data)
-        return survives and all(self._run(alone.recipe, alone.repeated, fresh=True).death is not None for _ in range(2))
-
-    def _shrunk(self, op: OpDefinition, alone: Alone) -> list[Recipe]:
-        """The call, and ever simpler ones that die the same death."""
-        is_late = alone.repeated > 1 or alone.death.of_the_heap
-        by_chance = is_late and alone.configuration.guard is None
-
-        def dies(recipe: Recipe) -> bool:
-            end = self._run(recipe, alone.repeated, fresh=by_chance)
-            if end.death is None:
-                return False
-            return is_late or end.death.signature == alone.death.signature
-
-        self.watch(f"{op.name}: making the call simpler")
-        wild = alone.death.signal in {"SIGSEGV", "SIGBUS"} and not alone.death.of_the_stack
-        most = self.most_runs if alone.configuration.limit is None else _SLOW_TRIALS
-        shrinker = Shrinker(op, dies, most, SMALL if wild else NUMBERS)
-        seconds = self.engine.limits.seconds
-        if alone.configuration.memory is not None:
-            self.engine.limit_seconds(_FAILS_S)
-        simplest = shrinker.shrink(alone.recipe)
-        self.engine.limit_seconds(seconds)
-        if alone.death.of_the_stack:
-            larger = with_margin(simplest)
-            if dies(larger):
-                simplest = larger
-        return [alone.recipe, *shrinker.lethal, simplest]
 
     # ------------------------------------------------------------ the diagnosis
 
@@ -362,12 +272,16 @@ class Findings:
                 where=f"a run {alone.configuration}",
             ),
         )
+        threads = alone.configuration.threads
+        if threads is not None:
+            fields["evidence"] += (survived_by_one_thread(guard=self.engine.has_guard),)
+            fields["fixes"] = (SHARED_KERNEL, *verdict.fixes)
         with contextlib.suppress(ValueError):
             place = place.resolve().relative_to(Path.cwd())
         return FuzzFinding(
             **fields,
             signature=report.signature,
-            call=described(op.name, alone.recipe, alone.repeated),
+            call=described(op.name, alone.recipe, alone.repeated, () if threads is None else threads.beside),
             test=str(place),
             first=FuzzFirst(execution=suspect.execution, seconds=round(suspect.seconds, 3)),
             times=suspect.times,

@@ -8,7 +8,8 @@ from random import Random
 from typing import Any
 
 from necropsy.fuzz import boundaries
-from necropsy.fuzz.definitions import Argument, Attribute, OpDefinition
+from necropsy.fuzz.attributes import Attribute
+from necropsy.fuzz.definitions import Argument, OpDefinition
 from necropsy.fuzz.recipes import DTYPES, INTEGERS, Input, Recipe, Tensor
 
 _LENGTHS = (1, 2, 4, 4, 5)
@@ -53,6 +54,7 @@ class FirstCalls:
             arrays=self.op.is_python,
             libraries=self.op.libraries,
             composites=self.op.composites,
+            handles=self.op.makers,
         )
 
     def _types(self, one: Argument) -> list[str]:

@@ -50,5 +50,6 @@ def _question(op: str, plain: Recipe, asked: str | None = None, rank: int | None
         else f"{name}=[{', '.join(text(each, name) for each in one)}]"
         for name, one in plain.inputs.items()
     )
-    attributes = (f"{name}={literal(one)}" for name, one in plain.attributes.items())
-    return f"shapes.{op}", ", ".join([*inputs, *attributes])
+    handles = (f"{name}=unknown('resource', 0)" for name in plain.handles)
+    attributes = (f"{name}={literal(one)}" for name, one in plain.attributes.items() if "." not in name)
+    return f"shapes.{op}", ", ".join([*inputs, *handles, *attributes])

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from necropsy import __version__, redact, sandbox
 from necropsy.document import new_id
 from necropsy.errors import NecropsyError, OptionError
-from necropsy.fuzz import campaign_summary, contract
+from necropsy.fuzz import campaign_summary, contract, other_ways
 from necropsy.fuzz.campaign import Campaign
 from necropsy.fuzz.configurations import PLAIN, SANITIZED, SMALL_STACK, GuardWish, rotation, why_unguarded
 from necropsy.fuzz.corpus import Corpus
@@ -165,11 +165,12 @@ def campaigns(
         if sanitized is not None and own is None:
             why = f"{', '.join(one.name for one in options.sources)} does not register it"
             findings.gaps.append(Gap(part=f"{op.name} with AddressSanitizer", why=why))
+        for_other_ways = 0.0 if op.is_python else other_ways.SHARE
         campaign = Campaign(
             engine,
             op,
             seed=options.seed,
-            deadline=time.monotonic() + left * (1 - share),
+            deadline=time.monotonic() + left * (1 - share) / (1 + for_other_ways),
             most_calls=_part(options.calls, 1 - share),
             configurations=turns if engine.lacks is None else (PLAIN,),
             first=[
@@ -183,6 +184,8 @@ def campaigns(
         second: Campaign | None = None
         try:
             campaign.run()
+            if not op.is_python:
+                other_ways.make(campaign)
             _finish(campaign, findings, interrupts)
             if own is not None and not interrupts.came:
                 second = _again(campaign, own, findings, options, left * share)

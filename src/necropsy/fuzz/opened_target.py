@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from necropsy.errors import InputError, NecropsyError, NoInputError
 from necropsy.fuzz import sanitized_build
-from necropsy.fuzz.definitions import OpDefinition, definition, python_function
+from necropsy.fuzz.definitions import OpDefinition, definition, handle_maker, python_function
 from necropsy.fuzz.engine import Engine, RefusedTargetError
 from necropsy.fuzz.forked_runs import ForkedRuns
 from necropsy.fuzz.limits import Limits
@@ -185,7 +185,9 @@ def _definitions(engine: Engine) -> list[OpDefinition]:
     """Raises ``InputError`` if no call of a function can be made up."""
     if "function" in engine.offered:
         return [python_function(engine.offered["function"])]
-    return [definition(one) for one in engine.offered["ops"]]
+    several = map(handle_maker, engine.offered["makers"])
+    makers = [one for one in several if one is not None]
+    return [definition(one, makers) for one in engine.offered["ops"]]
 
 
 def chosen(ops: Sequence[OpDefinition], names: Sequence[str], target: str) -> list[OpDefinition]:

@@ -123,6 +123,19 @@ Input = Tensor | tuple[Tensor, ...]
 
 
 @dataclass(frozen=True)
+class Maker:
+    """What makes the handle of a resource; ``is_named``: it takes a name, and calls with one name share a resource."""
+
+    function: str
+    is_named: bool
+
+    def made(self, attributes: Mapping[str, Any]) -> str:
+        """The expression for a new resource."""
+        given = [f"{name}={literal(one)}" for name, one in attributes.items()]
+        return f"{self.function}({', '.join([*given, *(['shared_name=uuid.uuid4().hex'] if self.is_named else [])])})"
+
+
+@dataclass(frozen=True)
 class Recipe:
     """One call: its inputs and the attributes that are given, by name. A type is ``{"type": "float32"}``.
 
@@ -137,6 +150,8 @@ class Recipe:
     libraries: Mapping[str, Library] = field(default_factory=dict)
     composites: Mapping[str, CompositeKind] = field(default_factory=dict)
     """Arguments that are made of several inputs, whose names begin with that of the argument."""
+    handles: Mapping[str, Maker] = field(default_factory=dict)
+    """Arguments that are handles; what makes ``table`` is given the attributes ``table.NAME``."""
 
     @functools.cached_property
     def call(self) -> Call:
@@ -149,7 +164,12 @@ class Recipe:
         for name, kind in self.composites.items():
             parts = [given.pop(f"{name}_{part}") for part in COMPOSITES[kind].parts]
             given[name] = COMPOSITES[kind].made.format(*parts)
-        return given | {name: literal(one) for name, one in self.attributes.items()}
+        own = {name: one for name, one in self.attributes.items() if "." not in name}
+        for name, maker in self.handles.items():
+            start = f"{name}."
+            of_maker = {key.removeprefix(start): one for key, one in self.attributes.items() if key.startswith(start)}
+            given[name] = maker.made(of_maker)
+        return given | {name: literal(one) for name, one in own.items()}
 
     def expression(self, name: str) -> str:
         """The expression for an input."""

@@ -18,8 +18,9 @@ from typing import Any
 from necropsy import redact
 from necropsy.crashed import signal_name
 from necropsy.errors import NecropsyError
+from necropsy.fuzz.attributes import Attribute
 from necropsy.fuzz.checked_recipes import UnfitRecipeError, attribute_value, made_recipe, tensor_of
-from necropsy.fuzz.definitions import Argument, Attribute, OpDefinition
+from necropsy.fuzz.definitions import Argument, OpDefinition
 from necropsy.fuzz.engine import Call
 from necropsy.fuzz.recipes import Input, Recipe, Tensor
 from necropsy.model import Gap

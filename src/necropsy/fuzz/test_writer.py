@@ -33,7 +33,8 @@ def test_name(op: str) -> str:
 
 def function_name(op: str, configuration: Configuration) -> str:
     """The function of the file that makes the call in its own process."""
-    return test_name(op) if configuration == PLAIN else test_name(op).replace("test_", "call_", 1)
+    name = test_name(op)
+    return name if configuration.is_of_plain_python else name.replace("test_", "call_", 1)
 
 
 def place_for(folder: Path, op: str, recipe: Recipe, kind: str = "") -> tuple[Path, bool]:
@@ -148,6 +149,8 @@ class Source:
 def lines_of(source: Source, place: Path, recipe: Recipe) -> tuple[list[str], list[str], str]:
     """What the source needs, and the libraries of a function's tensors."""
     imports, top, made = source.lines(place)
+    if any(one.is_named for one in recipe.handles.values()):
+        imports = ["import uuid", *([] if "" in imports else [""]), *imports]
     libraries = {"tensorflow": _TENSORFLOW, "torch": "import torch"}
     return [*imports, *(libraries[one] for one in sorted(set(recipe.libraries.values())))], top, made
 
@@ -171,30 +174,17 @@ def text_of(
 ) -> str:
     """The file's text. Its lines are the same for any ``headline``, which a report that names them relies on."""
     imports, top, made = lines_of(source, place, recipe)
-    if "np." not in arguments_of(recipe):
+    call = _calls(recipe, repeated, configuration)
+    if not any("np." in line for line in call):
         imports = [one for one in imports if one not in {_NUMPY, ""}]
-    indented = "        " if repeated == 1 else "            "
-    call = [
-        arguments_of(recipe),
-        "    try:",
-        *(() if repeated == 1 else (f"        for _ in range({repeated}):  # the damage shows later",)),
-        f"{indented}{recipe.function}(**arguments)",
-        "    except Exception as error:",
-        *(_CAUGHT if sys.platform == "win32" else ()),
-        "        print(error)  # a proper refusal",
-    ]
     head = [f'"""{quoted(headline)}', "", f"{MARK}. {_PASSES}"]
-    if configuration == PLAIN:
+    if configuration.is_of_plain_python:
         head += ['"""', "", *imports, "", *([*top, ""] if top else ())]
         return "\n".join([*head, "", f"def {test_name(op)}():", f"    {made}", *call]) + "\n"
     head += [f"The call is made in a process of its own, {configuration}.", '"""', ""]
     frameworks = [one for one in imports if one.rpartition(" ")[2] in {"np", "tf", "torch"}]
     limit = configuration.limit
-    standard = {one for one in imports if one and one not in frameworks}
-    standard |= _STANDARD if limit is None else {"import signal", "import subprocess", "import sys"}
-    standard |= {"import ctypes"} if configuration.guard is not None else set()
-    limited = configuration.stack is not None or configuration.memory is not None
-    standard |= {"import resource"} if limited else set()
+    standard = {one for one in imports if one and one not in frameworks} | _standard(configuration)
     lines = [
         *(*head, *sorted(standard, key=lambda one: (one.startswith("from"), one)), ""),
         *([*top, ""] if top else ()),
@@ -215,6 +205,49 @@ def text_of(
         f"    {function_name(op, configuration)}({'' if limit is None else f'{limit:.0f}'})",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _standard(configuration: Configuration) -> set[str]:
+    """What the lines of a test with a child need of the standard library."""
+    names = {"subprocess", "sys"}
+    if configuration.limit is not None or _dies_by_itself(configuration):
+        names |= {"signal"}
+    else:
+        names |= {"json", "os", "shutil", "tempfile"}
+    names |= {"ctypes"} if configuration.guard is not None else set()
+    names |= {"threading", "time"} if configuration.threads is not None else set()
+    names |= {"resource"} if configuration.stack is not None or configuration.memory is not None else set()
+    return {*(f"import {one}" for one in names), *(["from pathlib import Path"] if "json" in names else [])}
+
+
+def _dies_by_itself(configuration: Configuration) -> bool:
+    """The child is plain Python: threads kill it, and need nothing of necropsy."""
+    return configuration.threads is not None and configuration.guard is None
+
+
+def _calls(recipe: Recipe, repeated: int, configuration: Configuration) -> list[str]:
+    """The lines that make the inputs and then the call, or let threads make it."""
+    lines = [arguments_of(recipe)]
+    if configuration.threads is not None:
+        threads = configuration.threads
+        lines += [f"    calls = [({recipe.function}, arguments)]"]
+        lines += [f"    calls += [({function}, dict({given}))]" for function, given in threads.beside]
+        started = _STARTED_THREADS.format(many=threads.many)
+        return [*lines, _UNTIL, *_WORK.splitlines(), *started.splitlines()]
+    function = recipe.function
+    if configuration.graph:
+        lines += [f"    in_graph = tf.function(lambda **inputs: {function}(**inputs), autograph=False)"]
+        function = "in_graph"
+    indented = "        " if repeated == 1 else "            "
+    return [
+        *lines,
+        "    try:",
+        *(() if repeated == 1 else (f"        for _ in range({repeated}):  # the damage shows later",)),
+        f"{indented}{function}(**arguments)",
+        "    except Exception as error:",
+        *(_CAUGHT if sys.platform == "win32" else ()),
+        "        print(error)  # a proper refusal",
+    ]
 
 
 def _prepared(configuration: Configuration, frameworks: Sequence[str]) -> list[str]:
@@ -239,6 +272,8 @@ def _in_a_child(configuration: Configuration) -> list[str]:
     """The body of the test."""
     if configuration.limit is not None:
         return _TIMED.format(limit=f"{configuration.limit:.0f}").splitlines()
+    if _dies_by_itself(configuration):
+        return _ALONE.splitlines()
     options, variables = ["--quiet", "--json"], '"NECROPSY_OUTPUT": folder'
     if configuration.guard_options is not None:
         options, variables = ["--guard", *options], f'{variables}, "NECROPSY_GUARD": "{configuration.guard_options}"'
@@ -250,12 +285,10 @@ _CAUGHT = (
     "            raise  # a crash that ctypes has caught",
 )
 _PASSES = "The test passes once the call ends with a result, or with an error that Python sees."
-_STANDARD = {f"import {one}" for one in ("json", "os", "shutil", "subprocess", "sys", "tempfile")}
 _STARTED = "    tf.constant(0)  # TensorFlow frees arrays when it starts"
 _TAKEN = (
     "    taken = [np.empty(size, np.uint8) for size in range(1024) for _ in range(8)]  # NumPy's store of freed memory"
 )
-_STANDARD |= {"from pathlib import Path"}
 _CHILD = """\
     import pytest
 
@@ -281,6 +314,35 @@ _TIMED = """\
     done = subprocess.run([sys.executable, __file__], capture_output=True, text=True, errors="replace")
     if done.returncode == -signal.SIGALRM:
         pytest.fail("hang: the call did not end within {limit} s")
+    assert done.returncode == 0, done.stderr
+"""
+
+
+_UNTIL = "    until = time.monotonic() + 20  # seconds, for it is a matter of chance when the threads meet"
+_WORK = """\
+
+    def work(first):
+        while time.monotonic() < until:
+            for function, given in calls[first:] + calls[:first]:
+                try:
+                    function(**given)
+                except Exception:
+                    continue  # a proper refusal
+
+"""
+_STARTED_THREADS = """\
+    threads = [threading.Thread(target=work, args=(at % len(calls),)) for at in range({many})]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+"""
+_ALONE = """\
+    import pytest
+
+    done = subprocess.run([sys.executable, __file__], capture_output=True, text=True, errors="replace")
+    if done.returncode < 0:
+        pytest.fail(f"the process died by {signal.Signals(-done.returncode).name}")
     assert done.returncode == 0, done.stderr
 """
 

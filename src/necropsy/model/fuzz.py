@@ -7,7 +7,7 @@ from typing import Any, Literal
 from necropsy.model.base import Noun
 from necropsy.model.concluded import Diagnosis
 
-FuzzNeed = Literal["guard", "stack-size", "memory-limit", "second-run", "threads", "sanitizer"]
+FuzzNeed = Literal["guard", "stack-size", "memory-limit", "second-run", "threads", "sanitizer", "graph"]
 
 
 class FuzzTensor(Noun, frozen=True, kw_only=True):
@@ -29,6 +29,8 @@ class FuzzCall(Noun, frozen=True, kw_only=True):
     python: str
     repeated: int = 1
     """How often one process makes it to die of it."""
+    beside: tuple[str, ...] = ()
+    """Other calls that threads make at the same time, each as one expression."""
 
 
 class FuzzFirst(Noun, frozen=True, kw_only=True):

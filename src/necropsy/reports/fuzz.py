@@ -16,6 +16,7 @@ _NEEDS: dict[FuzzNeed, str] = {
     "memory-limit": "a limit on its memory (`ulimit -d`), which makes a large allocation fail",
     "second-run": "a second call",
     "threads": "several threads",
+    "graph": "a graph (`tf.function`)",
     "sanitizer": "a build of its source with AddressSanitizer (--source)",
 }
 
@@ -97,6 +98,9 @@ def _finding(one: FuzzFinding, number: int, pen: Pen, width: int) -> Iterator[st
     yield f"     {call if len(call) <= _LONGEST_CALL else call[: _LONGEST_CALL - 3] + '...'}"
     if one.needs:
         yield from wrap(f"Needs {' and '.join(_NEEDS[need] for need in one.needs)}.", width, first="   ", rest="   ")
+    for call in map(clean, one.call.beside):
+        shown = call if len(call) <= _LONGEST_CALL else call[: _LONGEST_CALL - 3] + "..."
+        yield f"   Other threads call meanwhile: {shown}"
     if one.call.repeated > 1:
         yield f"   It dies when the call is repeated, up to {one.call.repeated} times."
     for fix in one.fixes[:1]:

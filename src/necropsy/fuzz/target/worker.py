@@ -2,8 +2,9 @@
 
 A call is two texts of Python: what is called, and its keyword arguments. ``descriptors`` are numbers of files that the
 campaign has opened: ``wake`` (a pipe: a byte for each batch), ``done`` (a pipe: a byte for each batch that is done),
-``batch`` (JSON: its ``calls``, the ``stack`` that they may take, what to ``guard``, see ``guarding``, and whether to
-``compare`` the results of several calls each),
+``batch`` (JSON: its ``calls``, the ``stack`` that they may take, what to ``guard``, see ``guarding``, whether to make
+them in a ``graph``, by which ``threads`` at the same time, see ``make_together``, and whether to ``compare`` the
+results of several calls each),
 ``results`` (how each ended, see ``RECORD``), ``messages`` (a JSON line for each new message) and ``log`` (stdout and
 stderr).
 """
@@ -21,9 +22,9 @@ import signal
 import struct
 import sys
 import time
-from typing import Any
+from typing import Any, Sequence
 
-from necropsy.fuzz.target import caught_crashes, comparing, guarding, small_stack
+from necropsy.fuzz.target import caught_crashes, comparing, guarding, small_stack, together
 
 if sys.platform != "win32":
     import resource
@@ -96,10 +97,7 @@ def make_calls(  # noqa: PLR0917 - two places call it
     for at, (function, arguments) in enumerate(batch["calls"]):
         began = time.monotonic()
         HEAD.pack_into(shared, 0, at, began)
-        if batch["compare"]:
-            status, text, (digest, size) = compared(function, arguments, names, refusals, batch["guard"])
-        else:
-            status, text, (digest, size) = call(function, arguments, names, refusals, guard)
+        status, text, (digest, size) = made(batch, (function, arguments), names, refusals, guard)
         alike = text if batch["compare"] else _NUMBER.sub("N", text)
         said = hashlib.blake2b(alike.encode("utf-8", "replace"), digest_size=8).digest()
         if text and said not in seen:
@@ -120,10 +118,26 @@ def make_none(many: int, shared: mmap.mmap) -> None:
         RECORD.pack_into(shared, FIRST + at * RECORD.size, MISUSED, _NO_DIGEST, _NO_DIGEST, 0.0, 0)
 
 
+def made(
+    batch: dict[str, Any],
+    one: tuple[str, str],
+    names: dict[str, Any],
+    refusals: tuple[Any, ...],
+    guard: guarding.Guard,
+) -> tuple[int, str, tuple[bytes, int]]:
+    """Make one call as the batch wants it: how it ended, its message, and the digest and the bytes of its result."""
+    function, arguments = one
+    if batch["compare"]:
+        return compared(function, arguments, names, refusals, batch["guard"])
+    if batch["threads"] is not None:
+        return make_together([one, *batch["threads"]["beside"]], names, guard, batch["threads"])
+    return call("in_graph(%s)" % function if batch["graph"] else function, arguments, names, refusals, guard)
+
+
 def call(
     function: str, arguments: str, names: dict[str, Any], refusals: tuple[Any, ...], guard: guarding.Guard
 ) -> tuple[int, str, tuple[bytes, int]]:
-    """Make one call: how it ended, its message, and the digest and the bytes of its result."""
+    """Make one call, by this thread."""
     try:
         with guard.inputs:
             given = eval("dict(%s)" % arguments, names)
@@ -140,6 +154,18 @@ def call(
         return REFUSED, message(error), _NOTHING
     except Exception as error:  # noqa: BLE001 - whatever it is, Python has seen it
         return MISUSED, message(error), _NOTHING
+
+
+def make_together(
+    calls: Sequence[Sequence[str]], names: dict[str, Any], guard: guarding.Guard, wanted: dict[str, Any]
+) -> tuple[int, str, tuple[bytes, int]]:
+    """Make the calls by ``many`` threads at the same time for ``seconds``; how they end in detail is no matter."""
+    try:
+        several = together.made(calls, names, guard)
+    except Exception as error:  # noqa: BLE001 - a value that cannot be made is no call
+        return MISUSED, message(error), _NOTHING
+    together.make(several, guard, wanted["many"], wanted["seconds"])
+    return ACCEPTED, "", _NOTHING
 
 
 def compared(
