@@ -103,12 +103,12 @@ class TwiceDoneOp : public AsyncOpKernel {
   }
 };
 
-// A place in a resource comes from an input.
+// A resource has nothing in most of its places, and which one is used comes from an input.
 class Slots : public ResourceBase {
  public:
-  explicit Slots(int64_t many) : values(many) {}
+  explicit Slots(int64_t many) : values(many + 8) { values[0] = std::make_unique<float>(0); }
   std::string DebugString() const override { return "slots"; }
-  std::vector<float> values;
+  std::vector<std::unique_ptr<float>> values;
 };
 
 REGISTER_OP("SlotsHandle")
@@ -144,11 +144,12 @@ class PutIntoSlotsOp : public OpKernel {
     OP_REQUIRES_OK(context, LookupResource(context, HandleFromInput(context, 0), &slots));
     const Tensor& at = context->input(1);
     OP_REQUIRES(context, at.NumElements() == 1, errors::InvalidArgument("at must have one element"));
+    const int64_t place = at.flat<int64_t>()(0);
+    const int64_t many = slots->values.size();
+    OP_REQUIRES(context, place >= 0 && place < many, errors::InvalidArgument("at must be a place"));
     Tensor* y = nullptr;
     OP_REQUIRES_OK(context, context->allocate_output(0, TensorShape({}), &y));
-    float& slot = slots->values[at.flat<int64_t>()(0)];
-    y->scalar<float>()() = slot;
-    slot = 1;
+    y->scalar<float>()() = *slots->values[place];
   }
 };
 

@@ -87,7 +87,7 @@ class TestCampaign:
 
     @pytest.mark.parametrize("op", NEEDS)
     def test_what_it_takes_to_die(self, fuzzed: Fuzzed, op: str) -> None:
-        (finding,) = (one for one in fuzzed.document["fuzz"]["findings"] if one["call"]["target"] == op)
+        finding = next(one for one in fuzzed.document["fuzz"]["findings"] if one["call"]["target"] == op)
         assert [one for one in finding["needs"] if one != "guard"] == NEEDS[op]
         assert finding["reproduced"]["crashed"] > 0
         claims = [one["claim"] for one in finding["evidence"]]

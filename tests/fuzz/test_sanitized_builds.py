@@ -37,6 +37,7 @@ int magic(int number) { return number == 48271 ? store(&made, number - 48271 + L
 #include "eigen3/sum.h"
 int in_a_header(int number) { return sum(number, number); }
 int in_the_file(int number) { return number + number; }
+int down(int number) { return number <= 0 ? 0 : number % 7 + down(number - 1); }
 int chosen(int number) { switch (number) { case -3000: return 1; case 500: return 2; case 123456: return 3; } return 0; }
 """
 BINDINGS = """
@@ -65,6 +66,10 @@ def in_a_header(number: int) -> int:
 
 def in_the_file(number: int) -> int:
     return native.in_the_file(number)
+
+
+def down(number: int) -> int:
+    return native.down(number)
 
 
 def chosen(number: int) -> int:
@@ -166,6 +171,13 @@ def test_what_no_guard_page_sees(loaded: Loaded, function: str, lethal: str, har
     assert said in (end.death.said or "")
     assert end.death.signature.startswith("sanitizer ")
     assert end.death.signature.endswith(("native.so store", f"native.so {function}"))
+
+
+def test_a_recursion_stays_one(loaded: Loaded) -> None:
+    """At -O2 the compilers make a loop of it, so that no stack is full."""
+    end = loaded.of("down").run([("target", "number=100_000_000")])[-1]
+    assert end.death is not None
+    assert end.death.of_the_stack
 
 
 def test_headers_may_overflow(loaded: Loaded) -> None:

@@ -122,7 +122,8 @@ class Engine:
         self._pid: int | None = None
         self._batches = 0
         self._read_messages = 0
-        self._guards_small_inputs = "function" in target  # an op's inputs are tensors, which are aligned blocks
+        self.guards_small_inputs = "function" in target
+        """Small blocks are guarded while inputs are made; tensors, which are aligned blocks, always are."""
         library = target.get("library") or target.get("sanitized")
         self._names = FunctionNames(Path(library)) if library is not None else None
         options = {"target": dict(target), "descriptors": descriptors, "parent": os.getpid()}
@@ -218,7 +219,7 @@ class Engine:
         made = {"stack": how.stack, "graph": how.graph, "threads": None if how.threads is None else asdict(how.threads)}
         if how.guard is None:
             return {**made, "guard": None}
-        inputs = how.small_blocks if self._guards_small_inputs else 0
+        inputs = how.small_blocks if self.guards_small_inputs else 0
         guard = {"begin": how.guard == "begin", "inputs": inputs, "call": how.small_blocks}
         return {**made, "guard": guard}
 

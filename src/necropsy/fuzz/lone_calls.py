@@ -60,8 +60,8 @@ class LoneCalls:
         before = tuple((one, REPEATED) for one in reversed(suspect.before))
         tries = ((suspect.recipe, 1), (suspect.recipe, 1), (suspect.recipe, REPEATED), *before)
         others = tuple((one, 1) for one in suspect.lethal[:_OTHERS])
-        if own not in {PLAIN, SANITIZED}:
-            alone = self.dying(tries[:1], PLAIN)
+        for plainer in dict.fromkeys((PLAIN, replace(own, graph=False))):
+            alone = self.dying(tries[:1], plainer) if own not in {plainer, SANITIZED} else None
             if alone is not None and alone.death.signature == suspect.death.signature:
                 yield alone
         alone = self.dying((*tries, *others), own)

@@ -17,7 +17,7 @@ from necropsy.fuzz.lone_calls import REPEATED
 from necropsy.fuzz.recipes import FLOATS, INTEGERS, Recipe, Tensor
 from necropsy.model import Evidence, Fix
 
-SHARE = 0.2
+SHARE = 0.125
 """The part of an op's time that is for this, and of the time that its campaign took: half for each of the two ways."""
 _GRAPHS = 60
 """Calls that are made in a graph: each takes as long as a hundred eager ones."""
@@ -25,7 +25,7 @@ _KERNELS = 3
 """Kernels that are shared by threads, those first that most calls were accepted of."""
 _LARGEST = 300_000
 """Elements of one of these: it must be made many times."""
-_LEAST_S, _MOST_S = 0.1, 1.0
+_LEAST_S, _MOST_S = 0.2, 1.0
 """For each kernel, plainly and with guarded buffers."""
 _PATIENCE_S = 3.0
 
@@ -96,18 +96,22 @@ def _share_kernels(campaign: Campaign, seconds: float) -> None:
 
 
 def _is_accepted(campaign: Campaign, recipe: Recipe) -> bool:
-    """By one thread."""
+    """By one thread; where that kills, it is a death like any other."""
     campaign.engine.use(PLAIN)
-    return campaign.engine.run([recipe.call])[-1].kind == "accepted"
+    end = campaign.engine.run([recipe.call])[-1]
+    if end.kind == "died" and end.death is not None:
+        campaign.suspect(recipe, end.death, PLAIN)
+    return end.kind == "accepted"
 
 
 def of_one_kernel(calls: Sequence[Recipe]) -> list[list[Recipe]]:
-    """The calls by the kernel that serves them: with the same types and attributes. The most first."""
+    """The calls by the kernel that serves them, which takes the same types and attributes. The most first."""
     found: dict[str, list[Recipe]] = {}
     for one in calls:
         if one.elements <= _LARGEST:
             types = [(name, _types(one.inputs[name])) for name in one.inputs]
-            found.setdefault(str((types, sorted(one.attributes.items()))), []).append(one)
+            own = [(name, value) for name, value in sorted(one.attributes.items()) if "." not in name]
+            found.setdefault(str((types, own)), []).append(one)
     return sorted(found.values(), key=len, reverse=True)
 
 
@@ -125,7 +129,9 @@ def _types(one: Tensor | tuple[Tensor, ...]) -> object:
 
 def _different(recipe: Recipe) -> int:
     """How many of its elements differ from each other, about."""
-    return sum(one.size if one.kind in {"ramp", "random"} else min(one.size, len(one.items)) for one in recipe.tensors())
+    return sum(
+        one.size if one.kind in {"ramp", "random"} else min(one.size, len(one.items)) for one in recipe.tensors()
+    )
 
 
 def counting(recipe: Recipe) -> Recipe:

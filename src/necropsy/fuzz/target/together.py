@@ -32,8 +32,12 @@ def made(calls: Sequence[Sequence[str]], names: Dict[str, Any], guard: guarding.
 
 def make(calls: List[Made], guard: guarding.Guard, threads: int, seconds: float) -> None:
     """Make the calls for ``seconds``; each thread begins with another one. What a call raises is no matter here."""
-    start = threading.Barrier(threads)
     until = [0.0]
+
+    def begin() -> None:
+        until[0] = time.monotonic() + seconds
+
+    start = threading.Barrier(threads, begin)
 
     def work(first: int) -> None:
         mine = calls[first:] + calls[:first]
@@ -45,7 +49,6 @@ def make(calls: List[Made], guard: guarding.Guard, threads: int, seconds: float)
 
     several = [threading.Thread(target=work, args=(at % len(calls),)) for at in range(threads)]
     with guard.call:  # one for all: the guard is armed for the whole process
-        until[0] = time.monotonic() + seconds
         for one in several:
             one.start()
         for one in several:
