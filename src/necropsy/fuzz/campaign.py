@@ -22,6 +22,8 @@ from necropsy.fuzz.recipes import Recipe
 
 BATCH = 40
 """Calls between two looks at what they have shown. It decides what is proposed, so it is not a matter of time."""
+_FEW = 10
+"""The same, of calls that take long."""
 _LETHAL = 3
 _EXCEPTIONS = 0.03
 """A change that killed this often and let nothing survive is left out, with exceptions; and what is likely to die."""
@@ -171,11 +173,11 @@ class Campaign:
 
     def make_again(self, recipes: Sequence[Recipe], configuration: Configuration) -> None:
         """Make calls in a configuration that the batches do not take turns in, until the deadline."""
-        for at in range(0, len(recipes), BATCH):
+        for at in range(0, len(recipes), _FEW):
             if time.monotonic() >= self.deadline or self.engine.is_stopped():
                 return
             self.engine.use(configuration)
-            self._make([Proposal(one) for one in recipes[at : at + BATCH]])
+            self._make([Proposal(one) for one in recipes[at : at + _FEW]])
             self.watch(self)
 
     def _is_over(self) -> bool:
@@ -252,7 +254,8 @@ class Campaign:
             self._lethal.note(recipe, died=False)
             self._history = [*self._history[-_HISTORY + 1 :], recipe]
         if end.kind == "accepted":
-            self._sample(recipe)
+            if not self.engine.configuration.graph:  # it was made before
+                self._sample(recipe)
             tally.accepted += 1
             is_large = recipe.elements >= LARGE and self.engine.configuration.stack is None
             self._large += [proposal] if is_large and len(self._large) < _MOST_LARGE else []

@@ -139,7 +139,10 @@ def _in_graph(tf: Any) -> Callable[[Any], Any]:
     """What makes a function of an op that runs it in a graph, whose inputs the tensors are: nothing is folded away."""
 
     def wrapped(function: Any) -> Any:
-        graph = tf.function(lambda **given: function(**given), autograph=False)
+        def by_name(**given: Any) -> Any:
+            return function(**given)  # TensorFlow's own ops take nothing by position
+
+        graph = tf.function(by_name, autograph=False)
 
         def call(**given: Any) -> Any:
             try:
