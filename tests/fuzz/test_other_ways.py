@@ -20,9 +20,8 @@ from necropsy.capture.linux.supervise import guard_preload
 from necropsy.fuzz import test_writer as writer
 from necropsy.fuzz.configurations import PLAIN, Configuration, Threads
 from necropsy.fuzz.engine import Engine
-from necropsy.fuzz.handle_makers import HandleMaker, maker_for
 from necropsy.fuzz.other_ways import chosen, counting, of_one_kernel
-from necropsy.fuzz.recipes import Maker, Recipe, Tensor
+from necropsy.fuzz.recipes import Recipe, Tensor
 
 SOURCE = r"""
 #include <stdlib.h>
@@ -139,37 +138,6 @@ def test_a_call_with_different_elements_comes_first_and_then_large_ones() -> Non
 def test_elements_that_count_up() -> None:
     one = Recipe("ops.Op", {"x": Tensor("float32", (3,)), "name": Tensor("string", (2,), "same", (("a", 1),))}, {})
     assert counting(one).inputs == {"x": Tensor("float32", (3,), "ramp", (0, 1)), "name": one.inputs["name"]}
-
-
-@pytest.mark.parametrize(
-    ("op", "found"),
-    [
-        ("RingPush", "RingHandle"),
-        ("QueueSizeV2", "FIFOQueueV2"),
-        ("LookupTableSizeV2", "MutableHashTableV2"),
-        ("Other", None),
-    ],
-)
-def test_a_handle_is_made_by_the_op_of_the_same_words(op: str, found: str | None) -> None:
-    names = ("VarHandleOp", "RingHandle", "FIFOQueueV2", "MutableHashTableV2", "StackV2")
-    makers = [HandleMaker(name, Maker(f"tf.raw_ops.{name}", is_named=True), (), is_own=False) for name in names]
-    made_by = maker_for(op, makers)
-    assert (made_by.name if made_by is not None else None) == found
-    own = HandleMaker("PoolHandle", Maker("ops.PoolHandle", is_named=False), (), is_own=True)
-    assert maker_for("Other", [*makers, own]) == own, "the only one of the same library"
-
-
-def test_a_handle_of_its_own_for_each_call() -> None:
-    one = Recipe(
-        "ops.Push",
-        {"at": Tensor("int32", (1,))},
-        {"ring.size": 3, "axis": 0},
-        handles={"ring": Maker("ops.Ring", is_named=True)},
-    )
-    assert one.arguments()["ring"] == "ops.Ring(size=3, shared_name=uuid.uuid4().hex)"
-    assert list(one.arguments()) == ["at", "ring", "axis"]
-    text = writer.text_of("Push", one, repeated=1, headline="x", source=writer.Source(), place=Path("/tests/test_x.py"))
-    assert "import uuid" in text
 
 
 @pytest.mark.parametrize(
