@@ -19,9 +19,12 @@ import needs
 from necropsy.capture.linux.supervise import guard_preload
 from necropsy.fuzz import test_writer as writer
 from necropsy.fuzz.configurations import PLAIN, Configuration, Threads
+from necropsy.fuzz.described_calls import described
 from necropsy.fuzz.engine import Engine
-from necropsy.fuzz.other_ways import chosen, counting, of_one_kernel
+from necropsy.fuzz.other_ways import SHARED_KERNEL, chosen, counting, of_one_kernel, survived_by_one_thread
 from necropsy.fuzz.recipes import Recipe, Tensor
+from necropsy.model import Document, FuzzFinding, FuzzFirst, Fuzzing, Reproduced, Subject, Tool
+from necropsy.reports.fuzz import render
 
 SOURCE = r"""
 #include <stdlib.h>
@@ -168,3 +171,36 @@ def test_what_a_test_imports(configuration: Configuration, modules: set[str]) ->
     assert ("tf.function(lambda **inputs: ops.Op(**inputs), autograph=False)" in text) is configuration.graph
     assert ("threading.Thread" in text) is (configuration.threads is not None)
     assert ("x=np.zeros(3)" in text) is (configuration.guard is not None)
+
+
+def test_the_report_says_what_it_needs_and_what_other_threads_call() -> None:
+    call = described("Op", recipe("int32", 3, {}), 1, [("ops.Op", "x=np.zeros(3)")])
+    finding = FuzzFinding(
+        rule="double-free",
+        title="",
+        summary="`Op` freed a block twice.",
+        confidence="certain",
+        severity="error",
+        evidence=(survived_by_one_thread(guard=True),),
+        fixes=(SHARED_KERNEL,),
+        call=call,
+        first=FuzzFirst(execution=1, seconds=0.1),
+        times=1,
+        reproduced=Reproduced(runs=5, crashed=3),
+        needs=("threads", "graph"),
+        report="1",
+        elements=3,
+    )
+    document = Document(
+        kind="fuzz",
+        id="1",
+        tool=Tool(name="necropsy", version="1"),
+        complete=True,
+        subject=Subject(kind="binary", path="op.so"),
+        fuzz=Fuzzing(executions=1, seconds=1.0, seed=0, findings=(finding,)),
+    )
+    text = " ".join(render(document).split())
+    assert "Needs several threads and a graph (`tf.function`)." in text
+    assert "Other threads call meanwhile: ops.Op(x=np.zeros(3))" in text
+    assert "made again, it died in 3 of 5 runs" in text
+    assert "Fix: TensorFlow calls one kernel from several threads at the same time" in text
