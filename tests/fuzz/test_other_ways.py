@@ -109,6 +109,15 @@ class TestThreads:
     def test_a_value_that_cannot_be_made_is_no_call(self, engine: Engine) -> None:
         assert self.ended(engine, "name=1 / 0, size=40", BRIEFLY) == "misused"
 
+    def test_all_that_is_behind_a_handle_is_guarded(self, engine: Engine) -> None:
+        engine.use(Configuration(guard="end", small_blocks=100))
+        inputs = []
+        for guards in (False, True):
+            engine.guards_handles = guards
+            inputs.append(engine._how()["guard"]["inputs"])
+        engine.guards_handles = False
+        assert inputs == [100, -1]
+
     def test_they_go_on_for_a_while(self, engine: Engine) -> None:
         began = time.monotonic()
         self.ended(engine, "name='own', size=40", BRIEFLY)

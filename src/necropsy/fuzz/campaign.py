@@ -146,7 +146,7 @@ class Campaign:
         self._began = time.monotonic()
         self.engine.end_worker()
         self.engine.forget_compared()
-        self.engine.guards_small_inputs = self.op.is_python or bool(self.op.handles)  # what is behind a handle is small
+        self.engine.guards_handles = bool(self.op.handles)
         try:
             if not self.op.is_python:
                 self._seen.ranks = inferred_ranks(self.engine, self.op.name, self._generator.plain())

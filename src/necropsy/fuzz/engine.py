@@ -124,6 +124,8 @@ class Engine:
         self._read_messages = 0
         self.guards_small_inputs = "function" in target
         """Small blocks are guarded while inputs are made; tensors, which are aligned blocks, always are."""
+        self.guards_handles = False
+        """All of them are: an input is a handle, and what it stands for is made after many other blocks."""
         library = target.get("library") or target.get("sanitized")
         self._names = FunctionNames(Path(library)) if library is not None else None
         options = {"target": dict(target), "descriptors": descriptors, "parent": os.getpid()}
@@ -220,6 +222,7 @@ class Engine:
         if how.guard is None:
             return {**made, "guard": None}
         inputs = how.small_blocks if self.guards_small_inputs else 0
+        inputs = -1 if self.guards_handles and how.small_blocks else inputs
         guard = {"begin": how.guard == "begin", "inputs": inputs, "call": how.small_blocks}
         return {**made, "guard": guard}
 
