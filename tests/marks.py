@@ -41,6 +41,7 @@ SLOW = (
     "pytest_plugin/test_options_of_pytest.py",
     "pytest_plugin/test_outside_tests.py",
     "pytest_plugin/test_under_xdist.py",
+    "watch/test_held_report.py",
     "watch/test_watcher_lifetimes.py",
     "notebook/test_watched_kernel.py",
     "contain/test_contain_lifetimes.py",
@@ -96,6 +97,8 @@ SLOW = (
     "audit/test_corpus_of_ops.py",
     "test_package.py",
     "test_site.py",
+    # Tables of the package against the sources that they were made from.
+    "test_tables.py",
 )
 """Patterns of paths below tests/."""
 QUICK = ("capture/linux/test_run_deaths.py",)
