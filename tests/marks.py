@@ -86,6 +86,7 @@ MEDIUM = (
     "fuzz/test_python_functions.py",
     "fuzz/test_spawned_workers.py",
     "notebook/test_watched_kernel.py",
+    "profile/test_command.py",
     "profile/test_heap_recordings.py",
     "profile/test_known_depths.py",
     "profile/test_smallest_limits.py",
