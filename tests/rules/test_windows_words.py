@@ -38,7 +38,7 @@ def text_of(diagnosis: Diagnosis) -> str:
 
 
 def test_speaks_of_windows() -> None:
-    wrong = {}
+    wrong: dict[tuple[str, str], str] = {}
     for name, crash in cases().items():
         report = diagnose(crash, RULES)
         assert report.verdict is not None, name
