@@ -94,6 +94,8 @@ MEDIUM = (
     "pytest_plugin/test_options_of_pytest.py",
     "pytest_plugin/test_outside_tests.py",
     "pytest_plugin/test_under_xdist.py",
+    "reduce/test_reduce_command.py",
+    "reduce/test_rewritten_sources.py",
     "test_explained_files.py",
     "test_python_api_page.py",
     "test_running.py",
