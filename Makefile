@@ -13,7 +13,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # Without it, mkdocs-material advertises its successor at each build.
 export NO_MKDOCS_2_WARNING := 1
 
-.PHONY: help demo demo-confirm test all-tests test-aarch64 test-musl check quick-tests lint types docs picture site dist dist-aarch64 outputs profiles readme bench races cpython-tests fuzz preload clean system-packages musl-packages windows-packages browser-packages
+.PHONY: help demo demo-confirm test all-tests test-aarch64 test-musl check check-python quick-tests medium-tests lint types docs picture site dist dist-aarch64 outputs profiles readme bench races cpython-tests fuzz preload clean system-packages musl-packages windows-packages browser-packages
 
 help:
 	@echo "make demo    run the TensorFlow crashes of examples/ and show what necropsy finds"
@@ -22,6 +22,7 @@ help:
 	@echo "make test-aarch64  programs that die on an emulated AArch64 machine: it takes long (Debian)"
 	@echo "make test-musl  necropsy in a Python that is linked with musl, as on Alpine (Debian, x86-64)"
 	@echo "make check   lint, types and the quick tests, without wine, TensorFlow and slow crashers"
+	@echo "make check-python  the same, and the tests that take a few seconds each: for another version of Python"
 	@echo "make docs    regenerate the pages that are made from the code"
 	@echo "make site    the documentation as a site that needs no network, in build/site"
 	@echo "make dist    the source distribution, with that site in it, and the wheel"
@@ -96,6 +97,14 @@ check: $(STAMP) lint
 	@$(MAKE) --no-print-directory -j 2 types quick-tests
 
 quick-tests:
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not medium and not wine and not tensorflow"
+
+# What the workflow runs with each version of Python.
+check-python: $(STAMP) lint
+	@$(BIN)/python -m compileall -q -j 0 src
+	@$(MAKE) --no-print-directory -j 2 types medium-tests
+
+medium-tests:
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not wine and not tensorflow"
 
 lint: $(STAMP)

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+import warm
 from necropsy import serialize
 from necropsy.model import Diagnosis, Document
 
+KINDS = (resource.RLIMIT_STACK, resource.RLIMIT_AS, resource.RLIMIT_DATA)
+
 
 def necropsy(*words: object, cwd: Path, **more: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "necropsy", *map(str, words)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=900,
-        stdin=subprocess.DEVNULL,
-        cwd=cwd,
-        env=os.environ | {"NECROPSY_OUTPUT": str(cwd / "reports")} | more,
-    )
+    """In a fork, with the limits that this process has now; its own runs are what a campaign is made of."""
+    limits = {kind: resource.getrlimit(kind) for kind in KINDS}
+    return warm.run(*words, cwd=cwd, env=os.environ | {"NECROPSY_OUTPUT": str(cwd / "reports")} | more, limits=limits)
 
 
 def confirmed(cwd: Path, *command: object, options: tuple[str, ...] = ()) -> tuple[Document, str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -33,6 +34,11 @@ HABITS = (
 FAMILIES = ("GITHUB_", "TF_", "OMP_", "MALLOC_", "GLIBC_", "ASAN_", "TSAN_", "UBSAN_", "LSAN_", "PYTHON")
 """The same, of whole families."""
 KEPT = ("PYTHONPATH", "PYTHONPYCACHEPREFIX", "PYTHONDONTWRITEBYTECODE")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """To read the modules of slow tests takes a fifth of ``make check``."""
+    return marks.are_left_out(collection_path, config.option.markexpr) or None
 
 
 @pytest.hookimpl(tryfirst=True)

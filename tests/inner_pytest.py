@@ -10,6 +10,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+PYTEST = (
+    sys.executable,
+    "-m",
+    "pytest",
+    "-p",
+    "no:cacheprovider",
+    "-p",
+    "no:hypothesispytest",
+    "-p",
+    "no:platformdirs",
+)
+"""Without plugins that no test here uses, which a third of its start is for: each session is several processes."""
 CRASH = "def crash():\n    ctypes.string_at(0)\n"
 
 
@@ -39,7 +51,7 @@ def run(folder: Path, *words: str, variables: Mapping[str, str] = {}, **more: ob
     report.unlink(missing_ok=True)
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "NECROPSY_PY"))}
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", f"--junitxml={report}", *words],
+        [*PYTEST, f"--junitxml={report}", *words],
         cwd=folder,
         env={**environment, "COLUMNS": "200", **variables},
         capture_output=True,

@@ -1,7 +1,8 @@
 """Which tests `make check` leaves out: those that need wine or TensorFlow, and those that take long.
 
 `slow` is what builds programs and lets them die, again and again. A single test is marked where it stands; modules whose
-tests are all slow are named here. All of them run in `make test`.
+tests are all slow are named here. So are those that are `medium`: `make check` leaves them out too, `make check-python`,
+which the workflow runs with each version of Python, does not. All of them run in `make test`.
 """
 
 from __future__ import annotations
@@ -68,20 +69,67 @@ SLOW = (
     "test_site.py",
 )
 """Patterns of paths below tests/."""
+MEDIUM = (
+    "confirm/test_warm_start.py",
+    "contain/test_contain_pool.py",
+    "contain/test_spawned.py",
+    "doctor/test_machine_limits.py",
+    "doctor/test_old_processors.py",
+    "formats/test_hostile.py",
+    "formats/test_log_sampler.py",
+    "fuzz/test_forked_runs.py",
+    "fuzz/test_given_strategies.py",
+    "fuzz/test_gradients.py",
+    "fuzz/test_jobs.py",
+    "fuzz/test_lethal_conditions.py",
+    "fuzz/test_preconditions.py",
+    "fuzz/test_python_functions.py",
+    "fuzz/test_spawned_workers.py",
+    "notebook/test_watched_kernel.py",
+    "profile/test_command.py",
+    "profile/test_heap_recordings.py",
+    "profile/test_known_depths.py",
+    "profile/test_smallest_limits.py",
+    "pytest_plugin/test_ends_of_processes.py",
+    "pytest_plugin/test_options_of_pytest.py",
+    "pytest_plugin/test_outside_tests.py",
+    "pytest_plugin/test_under_xdist.py",
+    "reduce/test_reduce_command.py",
+    "reduce/test_rewritten_sources.py",
+    "test_explained_files.py",
+    "test_python_api_page.py",
+    "test_running.py",
+    "test_tables.py",
+    "triage/test_log_deaths.py",
+    "watch/test_held_report.py",
+    "watch/test_watcher_lifetimes.py",
+)
+"""Each takes more than about 3 s of CPU, and another module looks at the same code in less."""
 QUICK = ("capture/linux/test_run_deaths.py",)
 """Of these, what `make check` runs nevertheless: a few programs that really die."""
 
 
 @cache
-def is_slow(module: Path) -> bool:
-    """Its tests, all of them, are left out."""
+def kind_of(module: Path) -> str | None:
+    """The mark of all of its tests: ``slow``, ``medium`` or none."""
     path = module.relative_to(ROOT)
-    return str(path) not in QUICK and any(path.match(pattern) for pattern in SLOW)
+    if str(path) in QUICK:
+        return None
+    kinds = {"medium": MEDIUM, "slow": SLOW}
+    return next((kind for kind, patterns in kinds.items() if any(map(path.match, patterns))), None)
+
+
+def are_left_out(module: Path, expression: str) -> bool:
+    """Whether ``-m expression`` leaves out all tests of a module because of its kind: it need not be read."""
+    if "or" in expression.split() or not module.is_relative_to(ROOT):
+        return False
+    kind = kind_of(module)
+    return kind is not None and f"not {kind}" in expression.split(" and ")
 
 
 def mark(item: pytest.Item) -> None:
     """Give a test the marks that ``make check`` asks for."""
-    if is_slow(item.path):
-        item.add_marker("slow")
+    if kind := kind_of(item.path):
+        item.add_marker(kind)
     if any(found == wine.needed.mark for found in item.iter_markers("skipif")):
         item.add_marker("wine")

@@ -17,29 +17,7 @@ from confirming import confirmed, necropsy, script, verdict
 from crashers import build
 from necropsy.confirm.subreaper import descendants
 
-CRASHERS = Path(__file__).parent.parent / "crashers"
-MIB = 1 << 20
-
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the supervisor is for Linux")
-
-
-def test_a_recursion_too_deep_for_this_stack(tmp_path: Path) -> None:
-    library = build.library("stack.c")
-    command = (sys.executable, CRASHERS / "call.py", library, "bounded_recursion", "{N}")
-    document, text = confirmed(tmp_path, *command, options=("--scale", "N=1..1000000"))
-    found = verdict(document)
-    assert (found.rule, found.status) == ("stack-overflow-recursion", "confirmed")
-    fix = found.fixes[0]
-    assert fix.verified
-    assert (fix.command or "").startswith("ulimit -s ")
-    # The size that is called needed against the threshold's bytes: 1,000,000 levels of 32 bytes.
-    assert 1_000_000 * 32 < int((fix.command or "").split()[-1]) << 10 < 1_000_000 * 32 * 1.4
-    scaled = next(one for one in found.experiments if one.name == "scale-N")
-    assert scaled.means is not None
-    share = float(scaled.means.split("%")[0].split()[-1])
-    assert 98 <= share <= 102, "bytes per frame x depth = stack"
-    assert "Experiments" in text
-    assert "confirmed by experiment" in text
 
 
 def test_a_thread_with_a_size_of_its_own(tmp_path: Path) -> None:

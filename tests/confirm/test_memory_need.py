@@ -43,10 +43,10 @@ def unlimited(limit: int) -> pytest.MarkDecorator:
 
 @pytest.fixture
 def address_space() -> Iterator[int]:
-    """This process, and what it starts, may have 1 GiB of address space."""
+    """What this process starts may have half a gigabyte of address space: more takes longer to fill, and shows no more."""
     before = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (1024 * MIB, before[1]))
-    yield 1024
+    resource.setrlimit(resource.RLIMIT_AS, (512 * MIB, before[1]))
+    yield 512
     resource.setrlimit(resource.RLIMIT_AS, before)
 
 
@@ -58,7 +58,7 @@ def group() -> Iterator[Path]:
 
 @unlimited(resource.RLIMIT_AS)
 def test_what_it_needs_against_a_limit_on_its_address_space(address_space: int, tmp_path: Path) -> None:
-    document, text = confirmed(tmp_path, sys.executable, script(tmp_path, TAKES), 1200)
+    document, text = confirmed(tmp_path, sys.executable, script(tmp_path, TAKES), 600)
     found = verdict(document)
     assert (found.rule, found.status) == ("allocation-failed", "confirmed")
     lifted = row(found, "no-memory-limit")
@@ -66,7 +66,7 @@ def test_what_it_needs_against_a_limit_on_its_address_space(address_space: int, 
     match = re.search(r"it takes ([\d,]+) MiB of address space, ([\d,]+) MiB of memory at once", lifted.means or "")
     assert match is not None, lifted.means
     mapped, resident = (int(octets.replace(",", "")) for octets in match.groups())
-    assert 1200 <= resident <= mapped <= 1200 * 1.1
+    assert 600 <= resident <= mapped <= 600 * 1.1
     (fix,) = [one for one in found.fixes if one.verified]
     kib = int((fix.command or "").removeprefix("ulimit -v "))
     assert mapped * 1.2 < kib / 1024 < mapped * 1.3
@@ -78,25 +78,25 @@ def test_what_it_needs_against_a_limit_on_its_address_space(address_space: int, 
 @unlimited(resource.RLIMIT_DATA)
 def test_a_limit_on_the_data_segment_is_lifted(tmp_path: Path) -> None:
     before = resource.getrlimit(resource.RLIMIT_DATA)
-    resource.setrlimit(resource.RLIMIT_DATA, (512 * MIB, before[1]))
+    resource.setrlimit(resource.RLIMIT_DATA, (256 * MIB, before[1]))
     try:
-        document, _ = confirmed(tmp_path, sys.executable, script(tmp_path, TAKES), 700)
+        document, _ = confirmed(tmp_path, sys.executable, script(tmp_path, TAKES), 350)
     finally:
         resource.setrlimit(resource.RLIMIT_DATA, before)
     found = verdict(document)
     assert (found.rule, found.status) == ("allocation-failed", "confirmed")
     assert [fix.command for fix in found.fixes if fix.verified] == ["ulimit -d unlimited"]
-    assert "512 MiB of data segment are allowed" in next(
+    assert "256 MiB of data segment are allowed" in next(
         one.seen for one in found.evidence if one.where == "a run without the limit"
     )
 
 
 def test_a_hard_limit_is_not_lifted_and_that_is_told(tmp_path: Path) -> None:
-    limit = ["/bin/sh", "-c", 'ulimit -v 1048576 && exec "$@"', "sh"]
+    limit = ["/bin/sh", "-c", 'ulimit -v 524288 && exec "$@"', "sh"]
     path = tmp_path / "c.json"
     words = ["-m", "necropsy", "run", "--confirm", "--yes", "--json", str(path), "--", sys.executable]
     done = subprocess.run(
-        [*limit, sys.executable, *words, str(script(tmp_path, TAKES)), "1200"],
+        [*limit, sys.executable, *words, str(script(tmp_path, TAKES)), "600"],
         capture_output=True,
         text=True,
         check=False,
@@ -108,7 +108,7 @@ def test_a_hard_limit_is_not_lifted_and_that_is_told(tmp_path: Path) -> None:
     found = verdict(serialize.loads(path.read_bytes()))
     assert found.status == "inconclusive"
     assert (
-        "the hard limit of the address space is 1,048,576 KiB here (ulimit -H -v)"
+        "the hard limit of the address space is 524,288 KiB here (ulimit -H -v)"
         in row(found, "no-memory-limit").outcome
     )
 

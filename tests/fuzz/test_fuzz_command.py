@@ -79,8 +79,9 @@ class TestCampaign:
         self, fuzzed: Fuzzed, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+        before = set(descendants(os.getpid()))
         with OpenTarget(str(fuzzed.folder / "ranks.so"), sys.executable, guard=False) as opened:
-            (server,) = descendants(os.getpid())
+            (server,) = set(descendants(os.getpid())) - before
             variables = Path(f"/proc/{server}/environ").read_bytes().split(b"\0")
             assert {b"CUDA_VISIBLE_DEVICES=-1", b"TF_ENABLE_ONEDNN_OPTS=0"} <= set(variables)
             assert (opened.engine.limits.data or 0) > 256 << 20

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from inner_pytest import run, write
+from inner_pytest import PYTEST, run, write
 from necropsy.capture.linux.supervise.traced_processes import state_of
 
 WAITS = """
@@ -44,9 +43,7 @@ def test_the_session_ends_with_the_process_that_was_started(
     tmp_path: Path, signo: signal.Signals, stage: str, words: tuple[str, ...]
 ) -> None:
     write(tmp_path, test_one=WAITS + stage)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pytest", "--necropsy", "-q", *words], cwd=tmp_path, stdout=subprocess.PIPE
-    )
+    process = subprocess.Popen([*PYTEST, "--necropsy", "-q", *words], cwd=tmp_path, stdout=subprocess.PIPE)
     while not (tmp_path / "pid").exists():
         time.sleep(0.01)
     session = int(_when_written(tmp_path / "pid"))

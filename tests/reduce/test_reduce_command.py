@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -156,17 +157,26 @@ def reduce(folder: Path, *words: str | Path) -> subprocess.CompletedProcess[str]
 def done(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> tuple[Path, Path, subprocess.CompletedProcess[str], dict[str, str]]:
-    """A reduction that went to its end: its folder, its document, what it said, the folder's hashes before."""
-    folder = tmp_path_factory.mktemp("program") / "work"
-    folder.mkdir()
-    write(folder)
-    before = hashes(folder)
-    file = folder.parent / "document.json"
-    said = reduce(
-        folder, "--yes", "--json", file, "--output", folder.parent / "result", "--", sys.executable, "train.py"
-    )
-    assert said.returncode == 0, said.stderr
-    return folder, file, said, before
+    """A reduction that went to its end: its folder, its document, what it said, the folder's hashes before.
+
+    The first worker that needs it makes it, the others wait for it.
+    """
+    base = tmp_path_factory.getbasetemp()
+    shared = (base if base.name.startswith("pytest-") else base.parent) / "reduced-to-its-end"
+    shared.mkdir(exist_ok=True)
+    folder, file, kept = shared / "work", shared / "document.json", shared / "done.json"
+    with (shared / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not kept.exists():
+            folder.mkdir()
+            write(folder)
+            before = hashes(folder)
+            words = ("--yes", "--json", file, "--output", shared / "result")
+            said = reduce(folder, *words, "--", sys.executable, "train.py")
+            kept.write_text(json.dumps([said.returncode, said.stdout, said.stderr, before]))
+    code, out, err, before = json.loads(kept.read_text())
+    assert code == 0, err
+    return folder, file, subprocess.CompletedProcess("reduce", code, out, err), before
 
 
 Done = tuple[Path, Path, subprocess.CompletedProcess[str], dict[str, str]]

@@ -323,7 +323,10 @@ def test_of_too_many_deaths_the_first_are_read_and_it_is_said(tmp_path: Path, mo
         ]
 
 
-@given(st.lists(st.sampled_from([line for way in WAYS for line in died(way).splitlines(keepends=True)]), max_size=60))
+LINES = st.deferred(lambda: st.sampled_from([line for way in WAYS for line in died(way).splitlines(keepends=True)]))
+
+
+@given(st.lists(LINES, max_size=60))
 @settings(deadline=None, max_examples=50)
 def test_lines_in_any_order_are_read(lines: list[str]) -> None:
     separator = separate_deaths.Separator()
