@@ -88,7 +88,7 @@ TOLD: list[tuple[list[str], int, str]] = [
     (["--format", "html", "show"], 2, "necropsy show --format html"),
     (["--timeout", "3"], 2, "--timeout belongs behind a command"),
     (["run", "--jsn", "x", "python", "ok.py"], 125, "--json"),
-    (["run", "--timeout", "soon", "python", "ok.py"], 125, "give seconds, or 90s, 10m, 2h, 1d"),
+    (["run", "--timeout", "soon", "python", "ok.py"], 125, "give seconds, or 100ms, 90s, 10m, 2h, 1d"),
     (["run", "--json", "-", "python", "ok.py"], 125, "--json takes a file"),
     (["run", "--json", "none/x.json", "python", "ok.py"], 125, "nothing was run"),
     (["run", "-o", "adir", "python", "ok.py"], 125, "nothing was run"),
