@@ -65,11 +65,12 @@ class Runs:
 
 
 def by_turns(command: Sequence[str], runs: int, folder: Path, necropsy: Sequence[str]) -> dict[str, list[Run]]:
-    """Each of both in turn, ``runs`` times; SystemExit where one fails."""
+    """Each of both in turn, ``runs`` times, each as often the first of the pair; SystemExit where one fails."""
     found: dict[str, list[Run]] = {name: [] for name in VARIANTS}
     said = folder / "own"
     for number in range(runs):
-        for name, words in VARIANTS.items():
+        pair = list(VARIANTS.items())
+        for name, words in reversed(pair) if number % 2 else pair:
             before = (*necropsy, *words) if words else ()
             said.unlink(missing_ok=True)
             one = measure((*before, *command), folder, environment(folder), stderr="file", limit_s=900)
