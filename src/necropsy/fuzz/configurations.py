@@ -20,9 +20,9 @@ SMALL_BLOCKS = 100
 
 @dataclass(frozen=True)
 class Threads:
-    """How many make a call at the same time, again and again for so many ``seconds``.
+    """``many`` threads that make a call concurrently, in a loop of ``seconds``.
 
-    ``beside``: other calls of the same op that they make as well, as texts of Python.
+    ``beside``: other calls of the same op that they also make, as Python source.
     """
 
     many: int = 8

@@ -122,10 +122,10 @@ class Engine:
         self._pid: int | None = None
         self._batches = 0
         self._read_messages = 0
-        self.guards_small_inputs = "function" in target
-        """Small blocks are guarded while inputs are made; tensors, which are aligned blocks, always are."""
+        self._guards_small_inputs = "function" in target
+        """Whether small blocks are guarded while inputs are made. Tensors, whose blocks are aligned, always are."""
         self.guards_handles = False
-        """All of them are: an input is a handle, and what it stands for is made after many other blocks."""
+        """Whether all small blocks are guarded then: many are allocated before the resource behind a handle."""
         library = target.get("library") or target.get("sanitized")
         self._names = FunctionNames(Path(library)) if library is not None else None
         options = {"target": dict(target), "descriptors": descriptors, "parent": os.getpid()}
@@ -221,7 +221,7 @@ class Engine:
         made = {"stack": how.stack, "graph": how.graph, "threads": None if how.threads is None else asdict(how.threads)}
         if how.guard is None:
             return {**made, "guard": None}
-        inputs = how.small_blocks if self.guards_small_inputs else 0
+        inputs = how.small_blocks if self._guards_small_inputs else 0
         inputs = -1 if self.guards_handles and how.small_blocks else inputs
         guard = {"begin": how.guard == "begin", "inputs": inputs, "call": how.small_blocks}
         return {**made, "guard": guard}

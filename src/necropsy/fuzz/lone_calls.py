@@ -19,9 +19,9 @@ REPEATED = 30
 _SLOW_TRIALS = 8
 """Of a call that does not end, each of which takes its whole time: trials to make it simpler."""
 _THREADS_TRIALS = 16
-"""Of a call that several threads make, where survivors take their whole time."""
+"""The same for a call made by several threads: each trial that survives takes its full time."""
 _THREADS_S = 2.0
-"""For these: a little longer than it took to see the death."""
+"""Seconds of such a trial: longer than the run that saw the death."""
 _OTHERS = 4
 """Calls that died in the same way, to be tried where the first one does not die again."""
 _GUARDED = Configuration(guard="end", small_blocks=SMALL_BLOCKS)
@@ -37,7 +37,7 @@ class LoneCalls:
         self.engine = engine
 
     def run(self, recipe: Recipe, repeated: int, *, fresh: bool) -> Ended:
-        """Make a call so often in one worker, in the engine's configuration; ``fresh``: in a new one."""
+        """Make a call ``repeated`` times in one worker, in the engine's configuration; ``fresh``: in a new worker."""
         end = self.engine.run([recipe.call] * repeated, fresh=fresh)[-1]
         is_meant = end.kind == "slow" and self.engine.configuration.limit is not None
         return replace(end, kind="died", death=SLOW) if is_meant else end
@@ -83,7 +83,7 @@ class LoneCalls:
                     yield alone
 
     def _of_threads(self, suspect: Suspect, threads: Threads) -> Iterator[Alone]:
-        """One thread first, for what kills then is no matter of threads; then one call in all threads; then several."""
+        """Try a single thread first, to rule out other bugs; then one call in all threads; then several calls."""
         recipes = (suspect.recipe, *suspect.before)
         guarded = BOTH_ENDS if self.engine.has_guard else ()
         for configuration in (PLAIN, *guarded[:1]):

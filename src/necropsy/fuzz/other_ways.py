@@ -18,11 +18,11 @@ from necropsy.fuzz.recipes import FLOATS, INTEGERS, Recipe, Tensor
 from necropsy.model import Evidence, Fix
 
 SHARE = 0.125
-"""The part of an op's time that is for this, and of the time that its campaign took: half for each of the two ways."""
+"""Time for this as a share of the campaign's; half of it for graphs, half for threads."""
 _GRAPHS = 60
 """Calls that are made in a graph: each takes as long as a hundred eager ones."""
 _KERNELS = 3
-"""Kernels that are shared by threads, those first that most calls were accepted of."""
+"""Kernels that threads share: those with the most accepted calls."""
 _LARGEST = 300_000
 """Elements of one of these: it must be made many times."""
 _LEAST_S, _MOST_S = 0.2, 1.0
@@ -99,7 +99,7 @@ def _share_kernels(campaign: Campaign, seconds: float) -> None:
 
 
 def _is_accepted(campaign: Campaign, recipe: Recipe) -> bool:
-    """By one thread; where that kills, it is a death like any other."""
+    """Whether one thread can make the call; a death is handled like any other."""
     campaign.engine.use(PLAIN)
     end = campaign.engine.run([recipe.call])[-1]
     if end.kind == "died" and end.death is not None:

@@ -61,7 +61,7 @@ class SpawnedEngine(Engine):
         self.is_stopped = lambda: False
         self.starts = 0
         self.has_guard = False
-        self.guards_small_inputs = self.guards_handles = False
+        self.guards_handles = False
         self._python, self._target = python, dict(target)
         self._worker: _Worker | None = None
         self._folder = TemporaryFolder("necropsy-calls-")

@@ -31,7 +31,7 @@ def made(calls: Sequence[Sequence[str]], names: Dict[str, Any], guard: guarding.
 
 
 def make(calls: List[Made], guard: guarding.Guard, threads: int, seconds: float) -> None:
-    """Make the calls for ``seconds``; each thread begins with another one. What a call raises is no matter here."""
+    """Make the calls for ``seconds``; each thread begins with another one. Exceptions that calls raise are ignored."""
     until = [0.0]
 
     def begin() -> None:

@@ -159,7 +159,7 @@ def call(
 def make_together(
     calls: Sequence[Sequence[str]], names: dict[str, Any], guard: guarding.Guard, wanted: dict[str, Any]
 ) -> tuple[int, str, tuple[bytes, int]]:
-    """Make the calls by ``many`` threads at the same time for ``seconds``; how they end in detail is no matter."""
+    """Make the calls by ``many`` threads at the same time for ``seconds``; their results are not kept."""
     try:
         several = together.made(calls, names, guard)
     except Exception as error:  # noqa: BLE001 - a value that cannot be made is no call

@@ -1,5 +1,5 @@
-/* The caller's wait goes on while nothing changes in the one process that is measured: to wake up an interpreter
- * ten times a second costs more than what it would see. */
+/* Extends the caller's wait while nothing changes in the only process that is measured: waking up the interpreter
+ * ten times a second costs more than reading a few numbers here. */
 #ifndef NECROPSY_UNCHANGED_H
 #define NECROPSY_UNCHANGED_H
 

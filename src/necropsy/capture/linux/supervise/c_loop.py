@@ -116,7 +116,7 @@ class CLoop:
         return Event(Kind(event.kind), event.tid, event.pid, event.value)
 
     def wait_while(self, seen: Baseline) -> None:
-        """The next wait goes on at its end while nothing has changed."""
+        """Extend the next wait while nothing has changed."""
         if len(seen.rings) > _MOST_RINGS:
             return
         rings = [ctypes.addressof(ctypes.c_char.from_buffer(one)) for one in seen.rings]

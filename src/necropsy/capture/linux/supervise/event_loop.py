@@ -59,9 +59,9 @@ class Kind(IntEnum):
 
 
 class Baseline(NamedTuple):
-    """What was seen of the only process, and how much of it may change without a word at the end of a wait.
+    """What the last look saw of the only process, and the ranges within which its values count as unchanged.
 
-    The wait then goes on for another ``interval_s``, at most ``looks`` times.
+    While they do, a wait is extended by ``interval_s``, up to ``looks`` times.
     """
 
     pid: int
@@ -70,7 +70,7 @@ class Baseline(NamedTuple):
     resident: range
     """Bytes."""
     descriptors: int
-    """As Linux 6.2 and later say without a list of them; on others, no wait goes on."""
+    """Their number, which only Linux 6.2 and later give without a list; elsewhere no wait is extended."""
     threads: range
     rings: Sequence[mmap.mmap]
     """Rings of page faults, of the same size: the wait ends before one of them is full."""

@@ -56,13 +56,12 @@ class ProfilingTracer(Tracer):
         return wait_s if patience is None else min(patience, wait_s)
 
     def _baseline(self, most_s: float) -> Baseline | None:
-        """What the loop may compare by itself, for so long after the next look; None where each look is worth it."""
-        interval_s = self.resources.interval_s
-        looks = min(int(min(most_s, self.stacks.pause_s()) / interval_s), MOST_QUIET)
-        if looks <= 0 or len(self.members.living) > 1 or self._jobs:
+        """The values that the C loop compares for up to ``most_s`` seconds; None if each look must be made here."""
+        if len(self.members.living) > 1 or self._jobs:
             return None
         (process,) = self.members.living.values()
-        return self.resources.baseline(process, looks, self.stacks.rings)
+        looks = min(int(min(most_s, self.stacks.pause_s(process)) / self.resources.interval_s), MOST_QUIET)
+        return self.resources.baseline(process, looks, self.stacks.rings) if looks > 0 else None
 
     def _wait_s(self) -> float:
         return min(self.stacks.wait_s, self.resources.wait_s)

@@ -60,7 +60,7 @@ class _Measured:
 
     @property
     def may_be_quiet(self) -> bool:
-        """Whether little is lost when a look is left out."""
+        """Whether looks may be skipped while nothing changes."""
         return self.heap is None and not self.reader.has_cuda and not self.is_over
 
     def has_changed(self) -> bool:
@@ -163,9 +163,9 @@ class ResourceProfile:
         self._next = now + max(self.interval_s, self._budget.pause_s())
 
     def baseline(self, process: Traced, looks: int, rings: Sequence[mmap.mmap]) -> Baseline | None:
-        """What the loop may compare by itself, so that at most so many looks are left out.
+        """The values that the C loop compares for up to ``looks`` looks; None if the process must be read at each look.
 
-        None: each is worth it. The next look is a closer one, whenever it comes. ``rings``: as ``Baseline.rings``.
+        The next look reads everything. ``rings``: as ``Baseline.rings``.
         """
         measured = self._of.get(id(process))
         use = measured.last if measured is not None else None

@@ -78,9 +78,10 @@ class StackProfile:
         """Where the kernel writes page faults."""
         return self._faults.rings
 
-    def pause_s(self) -> float:
-        """For so long no look would see more than page faults tell afterwards. 0: a look is worth it."""
-        if not self._faults.are_read or any(one.ends.are_waited_for for one in self._of.values()):
+    def pause_s(self, process: Traced) -> float:
+        """Seconds until the next look at the stacks of the process; 0 where its page faults alone do not suffice."""
+        profiled = self._of.get(id(process))
+        if not self._faults.are_read or profiled is None or profiled.ends.are_waited_for:
             return 0.0
         return self._budget.pause_s()
 
