@@ -65,9 +65,10 @@ def test_rises_have_the_line_that_took_the_memory(profiled: tuple[int, Path, dic
     _, program, document, text = profiled
     own = document["processes"][0]
     wanted = {"function": "load", "file": str(program), "line": 5}
-    steps = [one for one in marks(own, "step") if one["bytes"] > 50 * MIB]
-    # The second one ran in a thread of its own, while the main thread waited for it.
-    assert [one["python"] for one in steps] == [wanted, wanted], own["marks"]
+    # On a busy machine, a rise is seen in parts. The second one ran in a thread of its own.
+    steps = [one for one in marks(own, "step") if one["bytes"] > 15 * MIB]
+    assert [one["python"] for one in steps] == [wanted] * len(steps), own["marks"]
+    assert sum(one["bytes"] for one in steps) > 100 * MIB
     (peak,) = marks(own, "peak")
     assert peak["bytes"] == pytest.approx(own["peaks"]["rss"], rel=0.02)
     assert peak["python"] == wanted
@@ -87,9 +88,9 @@ def test_children_and_threads_are_marked_when_they_came(profiled: tuple[int, Pat
 def test_the_tree_is_the_sum_of_its_processes(profiled: tuple[int, Path, dict[str, Any], str]) -> None:
     _, _, document, text = profiled
     own, child = document["processes"]
-    most = max(own["memory_of_tree"], key=lambda one: one["rss"])
-    assert most["processes"] == 2
-    assert most["rss"] == pytest.approx(own["peaks"]["rss"] + child["peaks"]["rss"], rel=0.1)
+    both = [one["rss"] for one in own["memory_of_tree"] if one["processes"] == 2]
+    # Not the largest: between fork and exec, the pages of the parent count twice.
+    assert pytest.approx(own["peaks"]["rss"] + child["peaks"]["rss"], rel=0.1) in both
     assert any(one["pss"] is not None and one["pss"] < one["rss"] for one in own["memory_of_tree"])
     assert child["memory_of_tree"] is None
     assert "Together with its child processes" in text
@@ -133,7 +134,7 @@ import time
 import numpy
 
 def load(batch, api_key, count):
-    doubled = numpy.ones((count, 1 << 20)); time.sleep(0.6)
+    doubled = numpy.empty((count, 1 << 20)); doubled[:] = 1; time.sleep(0.6)
     print(len(doubled), flush=True)
     time.sleep(0.4)
 

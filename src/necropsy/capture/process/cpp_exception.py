@@ -1,20 +1,18 @@
 """The C++ exception in flight: its type and ``what()``, read from the objects of the C++ runtime.
 
 Layouts: Itanium C++ ABI, Exception Handling 2.2 (``__cxa_exception`` ends with the unwind header, the thrown object
-follows it) and 2.9.5 (type information); ``std::runtime_error`` and ``std::logic_error`` of libstdc++ hold a pointer
+follows it); ``std::runtime_error`` and ``std::logic_error`` of libstdc++ hold a pointer
 to their text right after their vtable pointer.
 """
 
 from __future__ import annotations
 
-import re
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Protocol
 
+from necropsy.capture.process.cxx_type_info import TypeInfo, TypeInfoReader
 from necropsy.capture.process.memory import Memory
-from necropsy.capture.process.symbols import demangle_type
 from necropsy.model import CppException, Stack
 
 _PRIMARY = {0x474E5543432B2B00, 0x434C4E47432B2B00}  # "GNUCC++\0", "CLNGC++\0"
@@ -26,7 +24,6 @@ _SEARCHED = 512 << 10
 _MOST_CANDIDATES = 20_000
 _DEEPEST = 16
 _LONGEST_WHAT = 4096
-_NAME = re.compile(r"\*?[A-Za-z0-9_.$]{1,2000}\Z")
 _WITH_TEXT = {"std::runtime_error", "std::logic_error"}
 _FIXED = {
     *("std::bad_alloc", "std::bad_cast", "std::bad_typeid", "std::bad_exception", "std::bad_array_new_length"),
@@ -41,14 +38,6 @@ _OTHER_FIXED = {
 }
 _OWN_WHAT = {"std::filesystem::filesystem_error", "std::experimental::filesystem::filesystem_error"}
 """They override ``what()`` with a text that lies elsewhere."""
-
-
-@dataclass(frozen=True)
-class _Type:
-    """A ``std::type_info``: its demangled name, and each base with the offset of its part of the object."""
-
-    name: str
-    bases: tuple[tuple[_Type, int], ...]
 
 
 class ModulePlace(Protocol):
@@ -80,15 +69,6 @@ class Files(Protocol):
         """The first whose name begins so."""
 
 
-def _readable(text: str) -> str:
-    if (known := demangle_type(text)) is not None:
-        return known
-    whole = f"_ZTS{text.removeprefix('*')}"
-    from necropsy.formats import demangle_itanium
-
-    return text if (name := demangle_itanium.readable(whole)) == whole else name
-
-
 class CppExceptionReader:
     """Reads exceptions of one process."""
 
@@ -102,6 +82,7 @@ class CppExceptionReader:
     ) -> None:
         """``files``: None where nobody can tell whose code a virtual function is."""
         self._memory, self._maps, self._files, self._after = memory, maps, files, object_after_header
+        self._types = TypeInfoReader(memory, maps)
 
     def at_header(self, header: int) -> CppException | None:
         """The exception with this unwind header; None where none is there."""
@@ -145,44 +126,12 @@ class CppExceptionReader:
 
     def _exception(self, header: int) -> CppException | None:
         info = self._memory.u64(header - _TYPE_BEFORE_HEADER)
-        kind = self._type(info, 0) if info else None
+        kind = self._types.at(info) if info else None
         if kind is None:
             return None
         return CppException(type=kind.name, what=self._what(kind, header + self._after), where="memory")
 
-    def _type(self, address: int, depth: int) -> _Type | None:
-        head = self._memory.exactly(address, 16)
-        if head is None or depth > _DEEPEST:
-            return None
-        vtable, name_at = struct.unpack("<QQ", head)
-        text = self._memory.c_string(name_at, 2048)
-        if text is None or not _NAME.match(text) or self._maps.at(vtable) is None:
-            return None
-        return _Type(_readable(text), tuple(self._bases(address, vtable, depth)))
-
-    def _bases(self, address: int, vtable: int, depth: int) -> Iterator[tuple[_Type, int]]:
-        # The vtable of a type_info is that of its own kind; its type_info, before it, says which kind.
-        own = self._memory.u64(vtable - 8)
-        name_at = self._memory.u64(own + 8) if own else None
-        kind = self._memory.c_string(name_at, 64) if name_at else None
-        if kind == "N10__cxxabiv120__si_class_type_infoE":
-            base = self._memory.u64(address + 16)
-            found = self._type(base, depth + 1) if base else None
-            if found is not None:
-                yield found, 0
-        elif kind == "N10__cxxabiv121__vmi_class_type_infoE":
-            head = self._memory.exactly(address + 16, 8)
-            count = struct.unpack("<II", head)[1] if head else 0
-            for index in range(min(count, _DEEPEST)):
-                entry = self._memory.exactly(address + 24 + index * 16, 16)
-                if entry is None:
-                    return
-                base, flags = struct.unpack("<Qq", entry)
-                found = self._type(base, depth + 1)
-                if found is not None and not flags & 1:  # a virtual base lies where the object says
-                    yield found, flags >> 8
-
-    def _what(self, kind: _Type, thrown: int) -> str | None:
+    def _what(self, kind: TypeInfo, thrown: int) -> str | None:
         if kind.name in _FIXED:
             return kind.name
         if kind.name in _OTHER_FIXED:
@@ -211,7 +160,7 @@ class CppExceptionReader:
         file = self._files.at(function)
         return file is not None and file is not runtime
 
-    def _text_of_base(self, kind: _Type, thrown: int, depth: int) -> int | None:
+    def _text_of_base(self, kind: TypeInfo, thrown: int, depth: int) -> int | None:
         """Where the part of the object is that is a ``runtime_error`` or a ``logic_error``."""
         if kind.name in _OWN_WHAT or depth > _DEEPEST:
             return None

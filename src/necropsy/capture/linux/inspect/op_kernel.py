@@ -16,21 +16,21 @@ from dataclasses import dataclass
 from necropsy.capture.linux.inspect import node_attributes
 from necropsy.capture.linux.inspect.memory_map import MemoryMap
 from necropsy.capture.linux.inspect.modules import MappedFiles
+from necropsy.capture.process.cxx_type_info import TypeInfo, TypeInfoReader
 from necropsy.capture.process.eager_tensor import Tensor, tensor_at
 from necropsy.capture.process.memory import Memory
-from necropsy.capture.process.symbols import demangle_type
 from necropsy.model import Argument
 
 IN_MEMORY = "the kernel object in memory"
 """How the operation is known."""
 IN_KERNEL = "the kernel in memory"
 """Where the arguments of a call were read that no frame of Python makes."""
+_KERNEL = "tensorflow::OpKernel"
 _IDENTIFIER = re.compile(r"[A-Z_][\w>]{1,100}\Z")
 _INPUT = re.compile(r"[a-z]\w{0,60}\Z")
 _HIGHEST_VERSION = 100_000
 _SEARCHED = 0x300
 _LARGEST_STACK = 32 << 10
-_MOST_BASES = 8
 _MOST_INPUTS = 64
 _PARAMS_SEARCHED = 0x180
 _CONTEXT_SEARCHED = 64
@@ -60,7 +60,8 @@ class KernelReader:
 
     def __init__(self, memory: Memory, maps: MemoryMap, files: MappedFiles) -> None:
         self._memory, self._maps, self._files = memory, maps, files
-        self._classes: dict[int, tuple[str, ...]] = {}
+        self._reader = TypeInfoReader(memory, maps)
+        self._types: dict[int, TypeInfo | None] = {}
 
     def on_stack(self, low: int, high: int, wanted: str) -> Kernel | None:
         """The first kernel of class ``wanted``, or derived from it, that the stack at ``low`` to ``high`` points to."""
@@ -69,9 +70,17 @@ class KernelReader:
             if value in seen or value % 8 or not 0x1000 <= value < 1 << 47:
                 continue
             seen.add(value)
-            if wanted in self.classes_of(value) and (kernel := self._kernel(value)) is not None:
+            if self._is_kernel(value, wanted) and (kernel := self._kernel(value)) is not None:
                 return kernel
         return None
+
+    def _is_kernel(self, address: int, wanted: str) -> bool:
+        """Whether a kernel of class ``wanted`` is there. Other classes also have a ``Compute``: ``UnbatchResource``."""
+        found = self._type_of(address)
+        if found is None:
+            return False
+        names = {one.name for one in found.derivation()}
+        return wanted in names and (_KERNEL in names or not found.is_whole)
 
     def inputs(self, kernel: Kernel, low: int, high: int) -> tuple[tuple[str, Tensor], ...] | None:
         """The inputs of ``kernel``, by the executor's frames from ``low`` to ``high``; None where they are not sure."""
@@ -92,28 +101,20 @@ class KernelReader:
 
     def classes_of(self, value: int) -> tuple[str, ...]:
         """The class of the object at ``value`` and its bases, by its type information; none where it has none."""
+        found = self._type_of(value)
+        return tuple(one.name for one in found.derivation()) if found is not None else ()
+
+    def _type_of(self, value: int) -> TypeInfo | None:
         one = self._maps.at(value)
         if one is None or not one.writable or one.is_file:
-            return ()
+            return None
         vtable = self._memory.u64(value)
         if vtable is None or self._files.at(vtable) is None:
-            return ()
-        if vtable not in self._classes:
-            self._classes[vtable] = tuple(self._chain(self._memory.u64(vtable - 8) or 0))
-        return self._classes[vtable]
-
-    def _chain(self, info: int) -> Iterator[str]:
-        """``__si_class_type_info``: of a class with several bases only its own name."""
-        for _ in range(_MOST_BASES):
-            if not info or self._files.at(info) is None:
-                return
-            name_at = self._memory.u64(info + 8)
-            name = self._memory.c_string(name_at, 2048) if name_at and self._files.at(name_at) else None
-            told = demangle_type(name) if name else None
-            if told is None:
-                return
-            yield told
-            info = self._memory.u64(info + 16) or 0
+            return None
+        if vtable not in self._types:
+            info = self._memory.u64(vtable - 8)
+            self._types[vtable] = self._reader.at(info) if info and self._files.at(info) is not None else None
+        return self._types[vtable]
 
     def _words(self, low: int, high: int) -> Iterator[tuple[int, int]]:
         data = self._memory.some(low, min(high - low, _LARGEST_STACK))
