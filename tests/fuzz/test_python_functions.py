@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import os
 import shlex
@@ -20,7 +21,8 @@ from necropsy import fuzzing
 from necropsy.errors import InputError, NecropsyError
 from necropsy.fuzz.campaign import Campaign
 from necropsy.fuzz.definitions import python_function
-from necropsy.fuzz.engine import Engine, RefusedTargetError
+from necropsy.fuzz.engine import Call, Engine, RefusedTargetError
+from necropsy.fuzz.generator import Generator, Seen
 from necropsy.fuzz.limits import Limits
 from necropsy.fuzz.op_campaigns import Interrupts, Options, campaigns
 from necropsy.fuzz.opened_target import OpenTarget
@@ -58,6 +60,8 @@ def total(values: np.ndarray, weight: float = 1.0) -> float:
 def unhinted(values):
     return values
 '''
+
+SCALE = {"x": "float", "n": "int"}
 
 
 @pytest.fixture(scope="module")
@@ -282,3 +286,23 @@ def test_a_closed_pipe(file: Path, tmp_path: Path) -> None:
         os.close(writing)
     assert done.stderr == ""
     assert json.loads((tmp_path / "f.json").read_bytes())["fuzz"]["executions"] == 40
+
+
+def repeated(*, heard: bool) -> int:
+    """Of 5,000 calls that are proposed, the last 2,000 that were proposed before; all are accepted."""
+    parameters = [{"name": name, "kind": kind, "by_name": True, "needed": True} for name, kind in SCALE.items()]
+    op = python_function({"name": "scale", "parameters": parameters, "numpy": True})
+    seen, known, again = Seen(), set[Call](), 0
+    for number, one in enumerate(itertools.islice(Generator(op, 1, seen).proposals(), 5000)):
+        is_known = one.recipe.call in known
+        again += is_known and number >= 3000
+        known.add(one.recipe.call)
+        if not is_known:
+            seen.note(one.recipe, accepted=True, text=None)
+        if heard:
+            seen.propose(again=is_known)
+    return again
+
+
+def test_more_is_drawn_at_random_where_proposals_repeat() -> None:
+    assert repeated(heard=True) < 0.8 * repeated(heard=False)

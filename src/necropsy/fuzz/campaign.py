@@ -214,7 +214,9 @@ class Campaign:
         found: list[Proposal] = []
         for _ in range(_MOST_REPEATED):
             proposal = next(proposals)
-            if proposal.recipe.call in self._known or self._is_lethal(proposal):
+            is_known = proposal.recipe.call in self._known
+            self._seen.propose(again=is_known)
+            if is_known or self._is_lethal(proposal):
                 continue
             self._known.add(proposal.recipe.call)
             self._few += [proposal] if len(self._few) < _MOST_REPEATED else []
@@ -232,8 +234,10 @@ class Campaign:
         at = 0
         while at < len(batch):
             ended = self.engine.run([one.recipe.call for one in batch[at:]])
+            before = self.tally.executions
             for proposal, end in zip(batch[at:], ended, strict=False):
                 self._note(proposal, end)
+            self._made[self.engine.configuration] += self.tally.executions - before
             at += max(1, len(ended))
             self._seen.compare(self.engine.compared)
             if time.monotonic() >= self.deadline or self.engine.is_stopped():
@@ -247,8 +251,8 @@ class Campaign:
             tally.misused += 1
             return
         tally.executions += 1
-        self._made[self.engine.configuration] += 1
-        self._died[self.engine.configuration] += end.death is not None
+        if end.death is not None:
+            self._died[self.engine.configuration] += 1
         if end.kind in {"accepted", "refused"}:
             self._survived.update(proposal.changes)
             self._lethal.note(recipe, died=False)

@@ -31,6 +31,8 @@ _BASES = 3
 _MOST_KEPT = 200
 _DRAWN, _DRAWN_ALONE = 0.3, 0.9
 """How often a change is drawn at random, in the last stage; and where there is one input or attribute only."""
+_RECENT = 200
+"""Proposals of which the share of repeated ones counts: where the tables are used up, more is drawn at random."""
 _HEAVY = 1 << 20
 """Bytes of a result that take time."""
 _LARGE_AGAIN = 0.2
@@ -74,6 +76,12 @@ class Seen:
     """Those that its messages demand, by the name of the input."""
     compared: list[int] = field(default_factory=list)
     """Constants that the op compares with, with their neighbours."""
+    repeated: float = 0.0
+    """The share of the last proposals that had been made before."""
+
+    def propose(self, *, again: bool) -> None:
+        """A call was proposed, ``again`` if it had been before."""
+        self.repeated += (again - self.repeated) / _RECENT
 
     def note(self, recipe: Recipe, *, accepted: bool, text: str | None, size: int = 0) -> None:
         """A call gave a new result, of so many bytes, or a new message."""
@@ -245,7 +253,7 @@ class Generator:
         """Two or three things of a call changed."""
         changes: list[str] = []
         names = [*recipe.inputs, *(one.name for one in self.given)]
-        drawn = _DRAWN if len(names) > 1 else _DRAWN_ALONE
+        drawn = max(_DRAWN if len(names) > 1 else _DRAWN_ALONE, 2 * self.seen.repeated)
         for name in self.random.sample(names, min(self.random.choice((1, 2, 2, 3)), len(names))):
             if recipe.inputs and self.random.random() < 0.15:
                 sizes = sorted({size for one in recipe.tensors() for size in one.shape})

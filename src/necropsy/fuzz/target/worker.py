@@ -22,6 +22,7 @@ import signal
 import struct
 import sys
 import time
+from types import CodeType
 from typing import Any, Sequence
 
 from necropsy.fuzz.target import caught_crashes, comparing, guarding, small_stack, together
@@ -139,21 +140,28 @@ def call(
 ) -> tuple[int, str, tuple[bytes, int]]:
     """Make one call, by this thread."""
     try:
+        code = compile("dict(%s)" % arguments, "<call>", "eval")  # whose blocks need no guard
         with guard.inputs:
-            given = eval("dict(%s)" % arguments, names)
+            given = eval(code, names)
             if guard.is_used and "__separate__" in names:
                 given = names["__separate__"](given)
     except Exception as error:  # noqa: BLE001 - a value that cannot be made is no call
         return MISUSED, message(error), _NOTHING
     try:
         with guard.call:
-            result = eval(function, names)(**given)
+            result = eval(_compiled(function), names)(**given)
         return ACCEPTED, "", digest_of(result)
     except refusals as error:
         caught_crashes.die_of(error)
         return REFUSED, message(error), _NOTHING
     except Exception as error:  # noqa: BLE001 - whatever it is, Python has seen it
         return MISUSED, message(error), _NOTHING
+
+
+@functools.lru_cache(maxsize=16)
+def _compiled(function: str) -> CodeType:
+    """One op or function is called again and again."""
+    return compile(function, "<call>", "eval")
 
 
 def make_together(
