@@ -150,7 +150,7 @@ class ResourceProfile:
             has_changed = measured.has_changed()
             use = self._look_at(process, measured) if has_changed else measured.last
             cost_s += time.thread_time() - measured.reader.dear_s - begun
-            if use is not None:
+            if use is not None and not self._may_share_all(process, now):
                 together.append((process.pid, use.rss or 0))
             if use is not None and has_changed:
                 measured.seen(use)
@@ -195,9 +195,14 @@ class ResourceProfile:
         use = self._look_at(process, measured, last=True)
         if use is not None:
             measured.seen(use, last=True)
-            self._see_all_once_more(process.pid, use.rss or 0)
+            if not self._may_share_all(process, time.monotonic()):
+                self._see_all_once_more(process.pid, use.rss or 0)
         measured.is_over = True
         measured.lines.close()
+
+    def _may_share_all(self, process: Traced, now: float) -> bool:
+        """Whether it may be about to execute another program: until then it has its parent's memory, or a copy."""
+        return process.role != "command" and not process.executed and now - process.begun < self.interval_s
 
     def _see_all_once_more(self, ending: int, rss: int) -> None:
         """What all use together while this one is still there: no look may have seen it."""
