@@ -53,6 +53,25 @@ def no_helper() -> None:
     put(supervisor.Helper, "start", start)
 
 
+def slow_relay() -> None:
+    """What the command wrote is out half a second after it has ended, and after the tracer has."""
+    from necropsy.capture.linux.stderr import pty_relay
+
+    begun: list[float] = []
+    serve = pty_relay.serve
+
+    def is_drained(*_: object) -> bool:
+        begun.append(time.monotonic())
+        return begun[-1] - begun[0] > 0.5
+
+    def serve_slowly(*arguments: Any) -> None:
+        serve(*arguments)
+        time.sleep(1)
+
+    put(pty_relay, "is_drained", is_drained)
+    put(pty_relay, "serve", serve_slowly)
+
+
 def slow_to_wait() -> None:
     """The tracer has seen that a thread is about to exit, and is not on the CPU again before long."""
     in_python()
@@ -224,6 +243,7 @@ FAULTS: dict[str, Callable[[], None]] = {
     for one in (
         slow_reading,
         no_helper,
+        slow_relay,
         slow_to_wait,
         slow_to_continue,
         slow_to_attach,

@@ -204,6 +204,11 @@ def test_without_a_helper_nothing_is_run(log: str, tmp_path: Path) -> None:
     assert not (tmp_path / "ran").exists()
 
 
+def test_a_tracer_that_ends_before_the_log_is_out_has_not_failed() -> None:
+    done = run(python("import os; os.write(2, b'line\\n')"), fault="slow_relay", log="pty")
+    assert (done.returncode, done.stderr) == (0, b"line\n")
+
+
 # ---------------------------------------------------------------- ptrace refused
 
 _PTRACE = 101

@@ -180,7 +180,7 @@ def test_a_terminal_shows_what_it_would_show(log: str, tmp_path: Path) -> None:
         with Terminal(command) as terminal:
             terminal.wait()
             shown.append(terminal.rest())
-    assert sorted(shown[0]) == sorted(shown[1])
+    assert sorted(shown[0]) == sorted(shown[1]), shown
     if log != "auto":
         assert record_of(record).log_tail == "a\n\tb\x1b[1mc\x00\ufffd\r\n"
 

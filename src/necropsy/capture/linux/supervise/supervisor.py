@@ -319,7 +319,9 @@ class Supervisor:
         while not standstill.look(self.tracer, self.facts.reporter):
             if waiting.poll(100):
                 message = self._receive()
-                if message.startswith(tracer_process.FAILED):
+                if message == tracer_process.DONE:
+                    self.lost = None  # its process may have ended before, and been waited for with the log
+                elif message.startswith(tracer_process.FAILED):
                     self.lost = message[len(tracer_process.FAILED) :].decode(errors="replace")
                 elif not message:
                     self._reap_beside()
