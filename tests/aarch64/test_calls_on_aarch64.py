@@ -23,11 +23,12 @@ def _results(said: str) -> dict[tuple[str, str], str]:
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[tuple[str, str], str]]:
     """Of the program alone ("plain"), and under each loop."""
+    machine = supervision.machine()  # without which the test is skipped
     program = tmp_path_factory.mktemp("signals") / "ignored"
     source = crashers.build.HERE / "ignored_signals.c"
     words = ["aarch64-linux-gnu-gcc", "-O1", "-pthread", "-w", str(source), "-o", str(program)]
     subprocess.run(words, check=True)
-    supervision.machine().put({"/opt/ignored": program.read_bytes()})
+    machine.put({"/opt/ignored": program.read_bytes()})
     command = ["/opt/ignored"]
     cases = [Case(loop, command, loop=loop, options={"log": "off"}) for loop in LOOPS]
     found = supervision.run([Case("plain", command, plain=True), *cases])

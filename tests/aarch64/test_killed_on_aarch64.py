@@ -18,10 +18,11 @@ TURNS = {"c": 8, "python": 4}
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> str:
+    machine = supervision.machine()  # without which the test is skipped
     built = tmp_path_factory.mktemp("killed") / "counting"
     source = crashers.build.HERE / "counting.c"
     subprocess.run(["aarch64-linux-gnu-gcc", "-O1", "-w", str(source), "-o", str(built)], check=True)
-    supervision.machine().put({"/opt/counting": built.read_bytes(), "/opt/killed.py": _SCRIPT.read_bytes()})
+    machine.put({"/opt/counting": built.read_bytes(), "/opt/killed.py": _SCRIPT.read_bytes()})
     return "/opt/counting"
 
 
