@@ -1,8 +1,8 @@
 """The C++ exception in flight: its type and ``what()``, read from the objects of the C++ runtime.
 
 Layouts: Itanium C++ ABI, Exception Handling 2.2 (``__cxa_exception`` ends with the unwind header, the thrown object
-follows it); ``std::runtime_error`` and ``std::logic_error`` of libstdc++ hold a pointer
-to their text right after their vtable pointer.
+follows it); ``std::runtime_error`` and ``std::logic_error`` of libstdc++ hold a pointer to their text right after their
+vtable pointer.
 """
 
 from __future__ import annotations

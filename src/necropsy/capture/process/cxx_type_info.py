@@ -14,7 +14,8 @@ from typing import Protocol
 from necropsy.capture.process.memory import Memory
 from necropsy.capture.process.symbols import demangle_type
 
-_DEEPEST = 16
+_DEEPEST, _MOST = 16, 64
+"""Bases within each other, and in all: damaged memory can name the same ones again and again."""
 _NAME = re.compile(r"\*?[A-Za-z0-9_.$]{1,2000}\Z")
 _ONE_BASE, _SEVERAL_BASES = "N10__cxxabiv120__si_class_type_infoE", "N10__cxxabiv121__vmi_class_type_infoE"
 _VIRTUAL = 1
@@ -49,14 +50,18 @@ class TypeInfoReader:
 
     def __init__(self, memory: Memory, maps: Mappings) -> None:
         self._memory, self._maps = memory, maps
+        self._left = 0
+        """How many more may be read of one class."""
 
     def at(self, address: int) -> TypeInfo | None:
         """The ``std::type_info`` at ``address``; None where there is none."""
+        self._left = _MOST
         return self._read(address, 0)
 
     def _read(self, address: int, depth: int) -> TypeInfo | None:
-        head = self._memory.exactly(address, 16)
-        if head is None or depth > _DEEPEST:
+        self._left -= 1
+        head = self._memory.exactly(address, 16) if self._left >= 0 and depth <= _DEEPEST else None
+        if head is None:
             return None
         vtable, name_at = struct.unpack("<QQ", head)
         text = self._memory.c_string(name_at, 2048)
