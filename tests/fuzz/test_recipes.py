@@ -90,6 +90,8 @@ def test_what_tensorflow_has_registered() -> None:
     assert op.attributes[3].default == [1, 2]
     assert op.attributes[4].allowed == ("REP", "ZERO")
     assert op.attributes[5].default == {"type": "float32"}
+    switch = definition({**GATHER, "name": "Switch"})
+    assert switch.why_not() == "it is a control-flow op, which has a meaning within a graph only"
     assert definition({**GATHER, "kernels": []}).why_not() == "it has no kernel for the CPU"
     resource = definition({**GATHER, "inputArg": [{"name": "table", "type": "DT_RESOURCE"}]})
     assert resource.why_not() == "no value can be made up for its input table of type resource"

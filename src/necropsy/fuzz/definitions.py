@@ -18,6 +18,8 @@ _NO_VALUES = frozenset({"func", "list(func)", "tensor", "list(tensor)"})
 _RESOURCE = "resource"
 _NAMED_BY = ("container", "shared_name")
 """Attributes of what makes a resource that say under which name it is kept: each call has one of its own."""
+_CONTROL_FLOW = frozenset({"Enter", "Exit", "LoopCond", "Merge", "NextIteration", "Switch", "_SwitchN"})
+"""TensorFlow's ``kNodeClassTable`` (core/graph/graph.cc). Outputs that are not taken have no value."""
 _ANY = ("float32", "int32", "int64", "string", "float64", "bool", "uint8", "complex64")
 _ARRAYS = ("float64", "float32", "int32", "int64", "uint8", "bool", "int8", "complex128")
 _HINTS = (
@@ -106,6 +108,8 @@ class OpDefinition:
             return "it has no kernel for the CPU"
         if self.is_removed:
             return "this TensorFlow refuses all calls of it: the op has been removed"
+        if not self.is_python and self.name.removeprefix("Ref") in _CONTROL_FLOW:
+            return "it is a control-flow op, which has a meaning within a graph only"
         for one in self.inputs:
             if one.is_reference:
                 return f"its input {one.name} is a reference variable, which cannot be called eagerly"
