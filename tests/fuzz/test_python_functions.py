@@ -289,7 +289,7 @@ def test_a_closed_pipe(file: Path, tmp_path: Path) -> None:
 
 
 def repeated(*, heard: bool) -> int:
-    """Of 5,000 calls that are proposed, the last 2,000 that were proposed before; all are accepted."""
+    """How many of the last 2,000 of 5,000 proposals repeat an earlier one, where all calls are accepted."""
     parameters = [{"name": name, "kind": kind, "by_name": True, "needed": True} for name, kind in SCALE.items()]
     op = python_function({"name": "scale", "parameters": parameters, "numpy": True})
     seen, known, again = Seen(), set[Call](), 0
@@ -300,7 +300,7 @@ def repeated(*, heard: bool) -> int:
         if not is_known:
             seen.note(one.recipe, accepted=True, text=None)
         if heard:
-            seen.propose(again=is_known)
+            seen.note_proposal(again=is_known)
     return again
 
 

@@ -215,7 +215,7 @@ class Campaign:
         for _ in range(_MOST_REPEATED):
             proposal = next(proposals)
             is_known = proposal.recipe.call in self._known
-            self._seen.propose(again=is_known)
+            self._seen.note_proposal(again=is_known)
             if is_known or self._is_lethal(proposal):
                 continue
             self._known.add(proposal.recipe.call)

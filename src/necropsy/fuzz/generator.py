@@ -32,7 +32,7 @@ _MOST_KEPT = 200
 _DRAWN, _DRAWN_ALONE = 0.3, 0.9
 """How often a change is drawn at random, in the last stage; and where there is one input or attribute only."""
 _RECENT = 200
-"""Proposals of which the share of repeated ones counts: where the tables are used up, more is drawn at random."""
+"""Over how many proposals the share of repeated ones is averaged. The higher it is, the more is drawn at random."""
 _HEAVY = 1 << 20
 """Bytes of a result that take time."""
 _LARGE_AGAIN = 0.2
@@ -77,10 +77,10 @@ class Seen:
     compared: list[int] = field(default_factory=list)
     """Constants that the op compares with, with their neighbours."""
     repeated: float = 0.0
-    """The share of the last proposals that had been made before."""
+    """The share of the last proposals that repeated an earlier one."""
 
-    def propose(self, *, again: bool) -> None:
-        """A call was proposed, ``again`` if it had been before."""
+    def note_proposal(self, *, again: bool) -> None:
+        """Record that a call was proposed; ``again``: it repeats an earlier proposal."""
         self.repeated += (again - self.repeated) / _RECENT
 
     def note(self, recipe: Recipe, *, accepted: bool, text: str | None, size: int = 0) -> None:

@@ -205,7 +205,7 @@ class Recipe:
         return self._with(self.inputs, {**self.attributes, name: one})
 
     def _with(self, inputs: Mapping[str, Input], attributes: Mapping[str, Any]) -> Recipe:
-        """As ``dataclasses.replace``, in a fifth of its time: thousands of calls a second are proposed."""
+        """Faster than ``dataclasses.replace``, because thousands of calls are proposed each second."""
         return Recipe(self.function, inputs, attributes, self.arrays, self.libraries, self.composites, self.handles)
 
     def with_shapes(self, change: Mapping[int, int]) -> Recipe:

@@ -15,11 +15,11 @@ from necropsy.capture.process.memory import Memory
 from necropsy.capture.process.symbols import demangle_type
 
 _DEEPEST, _MOST = 16, 64
-"""Bases within each other, and in all: damaged memory can name the same ones again and again."""
+"""How deep bases may be nested, and how many are read in all: in damaged memory a class can be its own base."""
 _NAME = re.compile(r"\*?[A-Za-z0-9_.$]{1,2000}\Z")
 _ONE_BASE, _SEVERAL_BASES = "N10__cxxabiv120__si_class_type_infoE", "N10__cxxabiv121__vmi_class_type_infoE"
 _VIRTUAL = 1
-"""Mark of a base whose place only the object tells."""
+"""Flag of a virtual base, whose offset is stored in the object."""
 
 
 @dataclass(frozen=True)
@@ -38,20 +38,20 @@ class TypeInfo:
             yield from base.derivation()
 
 
-class Mappings(Protocol):
-    """The mappings of a process, or what stands for them."""
+class MappingLookup(Protocol):
+    """Finds the mapping of an address."""
 
     def at(self, address: int) -> object | None:
-        """What lies at ``address``; None for nothing."""
+        """The mapping that contains ``address``, or None."""
 
 
 class TypeInfoReader:
     """Reads type information of one process."""
 
-    def __init__(self, memory: Memory, maps: Mappings) -> None:
+    def __init__(self, memory: Memory, maps: MappingLookup) -> None:
         self._memory, self._maps = memory, maps
         self._left = 0
-        """How many more may be read of one class."""
+        """How many more classes may be read for this one."""
 
     def at(self, address: int) -> TypeInfo | None:
         """The ``std::type_info`` at ``address``; None where there is none."""
@@ -73,7 +73,7 @@ class TypeInfoReader:
         return TypeInfo(_readable(text), found, is_whole)
 
     def _bases(self, address: int, vtable: int, depth: int) -> Iterator[tuple[TypeInfo | None, int | None]]:
-        """None for what cannot be read; the offset of a virtual base is None."""
+        """Each base and its offset: the base is None if it cannot be read, the offset None if the base is virtual."""
         kind = self._kind(vtable)
         if kind is None:
             yield None, None

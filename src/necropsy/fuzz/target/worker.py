@@ -160,7 +160,7 @@ def call(
 
 @functools.lru_cache(maxsize=16)
 def _compiled(function: str) -> CodeType:
-    """One op or function is called again and again."""
+    """The code of ``function``, cached because all calls of a campaign name the same one."""
     return compile(function, "<call>", "eval")
 
 

@@ -320,7 +320,7 @@ class Supervisor:
             if waiting.poll(100):
                 message = self._receive()
                 if message == tracer_process.DONE:
-                    self.lost = None  # its process may have ended before, and been waited for with the log
+                    self.lost = None  # the report is there; the tracer may have been reaped while the log was awaited
                 elif message.startswith(tracer_process.FAILED):
                     self.lost = message[len(tracer_process.FAILED) :].decode(errors="replace")
                 elif not message:
