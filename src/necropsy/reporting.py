@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, ParamSpec
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, ParamSpec
 
 if TYPE_CHECKING:
     from necropsy.model import Document, Report, RunRecord
@@ -221,7 +221,14 @@ def _keep_in_store(request: ReportRequest, document: Document, ended: RunRecord)
     if place is None:
         return _Kept(problem="this report is not kept, because there is no home folder; set NECROPSY_OUTPUT=DIR")
     deaths = {(report.crash.pid, report.crash.at) for report in document.reports}
-    cores = {key: core for key, core in ended.cores.items() if key in deaths}
+    cores: dict[tuple[int, str | None], BinaryIO] = {}
+    for key, core in ended.cores.items():
+        if key in deaths:
+            try:
+                cores[key] = core()
+            except OSError as error:
+                if not request.quiet:
+                    say(f"necropsy: no core of process {key[0]} is kept: {error}")
     signature = document.reports[0].signature
     seen = store.seen_before(place, signature) if signature else 0
     try:

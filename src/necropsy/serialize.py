@@ -107,4 +107,11 @@ def write(document: Document, path: Path) -> None:
 
 def json_schema() -> dict[str, Any]:
     """The JSON Schema (draft 2020-12) of the document, generated from the model."""
-    return msgspec.json.schema(Document, schema_hook=_schema_of)
+    import inspect
+
+    schema = msgspec.json.schema(Document, schema_hook=_schema_of)
+    for definition in schema["$defs"].values():
+        if "description" in definition:
+            # A docstring, which msgspec leaves indented before version 0.23.
+            definition["description"] = inspect.cleandoc(definition["description"])
+    return schema

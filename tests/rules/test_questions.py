@@ -64,10 +64,19 @@ def test_noise(function: str, module: str, kind: str | None) -> None:
         "/usr/include/x86_64-linux-gnu/c++/12/bits/c++config.h",
         "/usr/include/c++/12/bits/std_thread.h",
         "/opt/gcc/include/c++/13/thread",
+        "/venv/lib/python3.11/site-packages/tensorflow/include/tsl/platform/ctstring_internal.h",
+        "/venv/lib/python3.11/site-packages/numpy/_core/include/numpy/ndarraytypes.h",
+        "C:\\venv\\Lib\\site-packages\\torch\\include\\c10\\util\\intrusive_ptr.h",
+        "/usr/include/eigen3/Eigen/src/Core/DenseCoeffsBase.h",
     ],
 )
-def test_inline_code_of_the_cpp_library_is_noise(source: str) -> None:
+def test_inline_code_of_libraries_is_noise(source: str) -> None:
     assert noise(Frame(index=0, kind="native", function="__terminate", module="op.so", source=source)) == "cpp-library"
+
+
+@pytest.mark.parametrize("source", ["/home/u/op/include/ring.h", "/home/u/site-packages/op.cc", "include/ring.h"])
+def test_inline_code_of_a_programs_own_headers_is_not(source: str) -> None:
+    assert noise(Frame(index=0, kind="native", function="Ring::at", module="op.so", source=source)) is None
 
 
 def test_culprit_prefers_the_users_own_line() -> None:

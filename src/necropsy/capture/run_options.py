@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import select
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,33 +18,71 @@ MOST = 16
 """Cores of one run: a small one is a megabyte, and a program that dies of the same thing a thousand times needs few."""
 
 
+_PATIENCE_MS = 10_000
+"""How long a report waits for a core to be written, which mostly takes less than a second."""
+
+
+@dataclass(eq=False)
+class CoreFile:
+    """A core in gzip, or a minidump, which another process may still be writing."""
+
+    file: BinaryIO
+    written: BinaryIO | None = None
+    """If another process writes it: the end of a pipe, which has one byte once the file is complete."""
+
+    def expect(self) -> int:
+        """Make a pipe, and return the end for the process that will write. Raises OSError if no descriptor is left."""
+        ours, theirs = os.pipe2(os.O_CLOEXEC)
+        self.written = open(ours, "rb", buffering=0)  # noqa: PTH123, SIM115 - a descriptor
+        return theirs
+
+    def __call__(self) -> BinaryIO:
+        """Wait until the file is complete, and return it, at its beginning. Raises OSError if that fails."""
+        if self.written is not None:
+            waiting = select.poll()
+            waiting.register(self.written, select.POLLIN)
+            if not waiting.poll(_PATIENCE_MS):
+                raise OSError(f"it was not written in {_PATIENCE_MS // 1000} s")
+            if not self.written.read(1):
+                raise OSError("the process that wrote it failed")
+            self.written = None
+        self.file.seek(0)
+        return self.file
+
+    def close(self) -> None:
+        """Close it in this process."""
+        self.file.close()
+        if self.written is not None:
+            self.written.close()
+
+
 class Cores:
     """Files that hold a core in gzip each, by the process and the moment of its death."""
 
     def __init__(self, mode: str) -> None:
         """``mode``: small ones are kept in memory, full ones in unnamed files below ``TMPDIR``."""
         self.mode = mode
-        self.kept: dict[tuple[int, str | None], BinaryIO] = {}
+        self.kept: dict[tuple[int, str | None], CoreFile] = {}
 
     @property
     def full_memory(self) -> bool:
         """Everything that the process could write belongs into the core."""
         return self.mode == "full"
 
-    def new(self) -> BinaryIO | None:
+    def new(self) -> CoreFile | None:
         """A file to write the next core to; None where none is wanted, there are enough, or there is no room."""
         if self.mode == "off" or len(self.kept) >= MOST:
             return None
         try:
-            return _on_disk() if self.full_memory else _in_memory()
+            return CoreFile(_on_disk() if self.full_memory else _in_memory())
         except OSError:
             return None
 
-    def keep(self, pid: int, at: str | None, file: BinaryIO | None) -> None:
-        """Keep what was written, if anything was, ready to be read from its beginning."""
-        if file is not None and file.seek(0, io.SEEK_END):
-            file.seek(0)
-            self.kept[pid, at] = file
+    def keep(self, pid: int, at: str | None, core: CoreFile | None) -> None:
+        """Keep a core that has been written, or is being written; one without contents is not kept."""
+        # A process that is still writing has the same position in the file, so that must not be moved.
+        if core is not None and (core.written is not None or core.file.seek(0, io.SEEK_END)):
+            self.kept[pid, at] = core
 
     def forget(self, pid: int) -> None:
         """The report of this process is being written by another one, which has its own descriptors."""

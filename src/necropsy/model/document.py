@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import BinaryIO, Literal
 
@@ -153,7 +153,10 @@ class RunRecord:
     log_tail: str | None = None
     gaps: tuple[Gap, ...] = ()
     timed_out: bool = False
-    cores: Mapping[tuple[int, str | None], BinaryIO] = field(default_factory=dict)
-    """An ELF core compressed by gzip for each death of which one was taken, by process and time (``Crash.at``)."""
+    cores: Mapping[tuple[int, str | None], Callable[[], BinaryIO]] = field(default_factory=dict)
+    """An ELF core compressed by gzip for each death of which one was taken, by process and time (``Crash.at``).
+
+    The function waits until it is written, and raises OSError where it was not.
+    """
     ends: Mapping[int, Crash] = field(default_factory=dict)
     """By process: of those that ended by an exit code which is not 0 what they said last, where stderr was not read."""

@@ -98,11 +98,12 @@ _SENTENCE = regex(r"[A-Za-z][A-Za-z'-]{0,24}[,.;:!?)]?[^\S\n]{1,4}[A-Za-z('\"](?
 _HEADER_END = regex(r"\n|\\r|\\n|\r")
 _COLOUR = r"(?:\x1b\[[0-9;]{0,16}m){0,4}"
 _SPACE = r"[^\S\n]{0,16}"
+# `(?![\w.-])` saves time: without it, all shorter beginnings of a name are tried too, and no sign can follow those.
 _NAMED = regex(
-    rf"(?<![\w.-])(?P<name>[\w.-]+)(?P<close>\\*[\"'`]\]?)?{_COLOUR}{_SPACE}{_COLOUR}(?P<sign>:=|=>|===?|=|:(?!:|//)){_COLOUR}"
+    rf"(?<![\w.-])(?P<name>[\w.-]+)(?![\w.-])(?P<close>\\*[\"'`]\]?)?{_COLOUR}{_SPACE}{_COLOUR}(?P<sign>:=|=>|===?|=|:(?!:|//)){_COLOUR}"
     rf"(?P<gap>{_SPACE}){_COLOUR}"
-    rf"|(?<!\S)(?P<option>--?[\w.-]+)[^\S\n]{{1,16}}(?=[^\s-])"
-    rf"|<(?P<tag>[\w.-]+)>(?=[^<\s])"
+    rf"|(?<!\S)(?P<option>--?[\w.-]+)(?![\w.-])[^\S\n]{{1,16}}(?=[^\s-])"
+    rf"|<(?P<tag>[\w.-]+)(?![\w.-])>(?=[^<\s])"
 )
 # A variable in YAML or JSON: its name is the value of one field, and its value that of the next.
 _PAIR = regex(

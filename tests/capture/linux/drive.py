@@ -4,6 +4,7 @@ It replaces the command line, so that a failure here is the supervisor's. The op
 ``FAULTS``: something that a full machine does now and then, done always.
 """
 
+import contextlib
 import dataclasses
 import io
 import json
@@ -13,6 +14,7 @@ import select
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NoReturn
 
 from necropsy.capture.linux.stderr import bpf_probe
@@ -70,6 +72,59 @@ def slow_relay() -> None:
 
     put(pty_relay, "is_drained", is_drained)
     put(pty_relay, "serve", serve_slowly)
+
+
+def core_of_the_ended() -> None:
+    """A core is written when its process has ended, and the next to be read, if any, has had time to die."""
+    from necropsy.capture.linux.core import small_core
+
+    write = small_core._write
+
+    def is_mapped(pid: int) -> bool:
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/maps", "rb") as file:
+            return bool(file.read(1))
+        return False
+
+    def once_ended(known: Any, *arguments: Any) -> None:
+        deadline = time.monotonic() + 30
+        while is_mapped(known.pid):
+            if time.monotonic() > deadline:
+                raise TimeoutError("the process waits for its core")
+            time.sleep(0.01)
+        time.sleep(0.2)
+        write(known, *arguments)
+
+    put(small_core, "_write", once_ended)
+
+
+def no_descriptors_are_passed() -> None:
+    """What is to be read cannot be handed to the process that reads, so the tracer reads it."""
+    import socket
+
+    def refused(*_: object) -> NoReturn:
+        raise OSError(109, "Too many references")
+
+    put(socket, "send_fds", refused)
+
+
+def core_fails() -> None:
+    """There is no room for a core."""
+    from necropsy.capture.linux.core import small_core
+
+    def full(*_: object) -> NoReturn:
+        raise OSError(28, "No space left on device")
+
+    put(small_core, "_write", full)
+
+
+def core_is_deadly() -> None:
+    """The process that writes a core is killed."""
+    from necropsy.capture.linux.core import small_core
+
+    def killed(*_: object) -> None:
+        os.kill(os.getpid(), 9)
+
+    put(small_core, "_write", killed)
 
 
 def slow_to_wait() -> None:
@@ -244,6 +299,10 @@ FAULTS: dict[str, Callable[[], None]] = {
         slow_reading,
         no_helper,
         slow_relay,
+        core_of_the_ended,
+        core_fails,
+        no_descriptors_are_passed,
+        core_is_deadly,
         slow_to_wait,
         slow_to_continue,
         slow_to_attach,
@@ -275,7 +334,10 @@ def main() -> int:
 
             ctypes.string_at(0)
         if path:
-            cores = {key: io.BytesIO(core.read()) for key, core in record.cores.items()}
+            cores = {}
+            for key, core in record.cores.items():
+                with contextlib.suppress(OSError):
+                    cores[key] = partial(io.BytesIO, core().read())
             with open(path, "wb") as file:
                 pickle.dump(dataclasses.replace(record, cores=cores), file)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -151,3 +152,29 @@ class RecordingMemory(Memory):
             if last != first:
                 self.pages[last] = None
         return data
+
+
+class MemoryCopy(Memory):
+    """A copy of parts of a process's memory, for when the process has gone on or ended."""
+
+    def __init__(self, inner: Memory, ranges: Iterable[tuple[int, int]]) -> None:
+        """Copy the mapped pages of ``ranges``, which ascend and do not touch; each is ``[low, high)``."""
+        self.processor, self.page = inner.processor, inner.page
+        self._pieces: list[bytes] = []
+        self._lows: list[int] = []
+        for low, high in ranges:
+            at = low
+            while at < high:
+                data = inner.some(at, high - at)
+                if data:
+                    self._lows.append(at)
+                    self._pieces.append(data)
+                at += len(data) or PAGE - at % PAGE
+
+    def some(self, address: int, size: int) -> bytes:
+        """As ``Memory.some``; a read ends where what was copied in one piece ends."""
+        index = bisect_right(self._lows, address) - 1
+        if index < 0 or size <= 0:
+            return b""
+        start = address - self._lows[index]
+        return self._pieces[index][start : start + size]

@@ -62,10 +62,10 @@ class Reader:
     def _keep(self, process: Debuggee, event: RaisedEvent, crash: Crash) -> Crash:
         """Write the minidump; where that fails, the crash says so."""
         try:
-            file = self.cores.new()
-            if file is not None:
-                minidump_writer.write(process, event, file, whole=self.cores.full_memory)
-                self.cores.keep(process.pid, crash.at, file)
+            core = self.cores.new()
+            if core is not None:
+                minidump_writer.write(process, event, core.file, whole=self.cores.full_memory)
+                self.cores.keep(process.pid, crash.at, core)
         except Exception as error:  # noqa: BLE001 - as above
             gap = Gap(part="core", why=f"no minidump was written: {error}")
             return msgspec.structs.replace(crash, gaps=(*crash.gaps, gap))

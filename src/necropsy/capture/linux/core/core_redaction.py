@@ -64,17 +64,30 @@ class Hidden:
         return bytes(changed)
 
 
-def hidden(pid: int, memory: Memory) -> Hidden:
+@dataclass(frozen=True)
+class OwnStrings:
+    """Arguments and environment as they stand in a process's memory, with their addresses; unmasked."""
+
+    arguments: Sequence[tuple[int, bytes]] = ()
+    environment: Sequence[tuple[int, bytes]] = ()
+
+
+def own_strings(pid: int, memory: Memory) -> OwnStrings:
+    """The strings of process ``pid``; empty where the kernel does not say where they are."""
+    bounds = _bounds(pid)
+    if bounds is None:
+        return OwnStrings()
+    return OwnStrings(tuple(_strings(memory, *bounds[:2])), tuple(_strings(memory, *bounds[2:])))
+
+
+def hidden(strings: OwnStrings) -> Hidden:
     """Replacements in the process's own strings.
 
     Of the environment only the values of variables known to be harmless stay, of the arguments what does not look like
     a secret.
     """
-    bounds = _bounds(pid)
-    if bounds is None:
-        return Hidden(parts=passing_finder(literals()))
-    arguments, secrets = _arguments(memory, *bounds[:2])
-    variables, more = _environment(memory, *bounds[2:])
+    arguments, secrets = _arguments(strings.arguments)
+    variables, more = _environment(strings.environment)
     # A path is none (PWD, the file of a key), and parts of it stand in every list of libraries.
     chosen = [secret for secret in (*secrets, *more, *heard()) if not secret.startswith(b"/")]
     parts = {secret[at : at + _PART] for secret in chosen for at in range(max(1, len(secret) - _PART + 1))}
@@ -82,13 +95,12 @@ def hidden(pid: int, memory: Memory) -> Hidden:
     return Hidden((*arguments, *variables), passing_finder((*known, *literals())), len(known))
 
 
-def arguments(pid: int) -> str:
-    """The command line as one masked text; empty where it cannot be read."""
+def command_line(pid: int) -> list[str]:
+    """The words of the command line, unmasked; empty where it cannot be read."""
     try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode("utf-8", "replace").split("\0")[:-1]
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode("utf-8", "replace").split("\0")[:-1]
     except OSError:
-        return ""
-    return " ".join(redact.argv(words))
+        return []
 
 
 def _with(address: int, data: bytes, secrets: Sequence[tuple[int, bytes]]) -> bytes:
@@ -122,10 +134,10 @@ def _strings(memory: Memory, low: int, high: int) -> Iterator[tuple[int, bytes]]
         at += len(one) + 1
 
 
-def _environment(memory: Memory, low: int, high: int) -> tuple[list[tuple[int, bytes]], list[bytes]]:
+def _environment(strings: Sequence[tuple[int, bytes]]) -> tuple[list[tuple[int, bytes]], list[bytes]]:
     """Replaced values and their places, and those among them that look like secrets."""
     places, secrets = [], []
-    for at, one in _strings(memory, low, high):
+    for at, one in strings:
         name, _, value = one.partition(b"=")
         said = name.decode("utf-8", "replace")
         if value and not is_harmless(said):
@@ -136,10 +148,9 @@ def _environment(memory: Memory, low: int, high: int) -> tuple[list[tuple[int, b
     return places, secrets
 
 
-def _arguments(memory: Memory, low: int, high: int) -> tuple[list[tuple[int, bytes]], list[bytes]]:
+def _arguments(words: Sequence[tuple[int, bytes]]) -> tuple[list[tuple[int, bytes]], list[bytes]]:
     """Replaced words and their places, and what of them is secret."""
     places, secrets = [], []
-    words = list(_strings(memory, low, high))
     texts = [word.decode("utf-8", "surrogateescape") for _, word in words]
     for (at, word), before, after in zip(words, texts, redact.argv(texts), strict=True):
         if before != after:

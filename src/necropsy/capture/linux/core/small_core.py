@@ -16,15 +16,17 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from typing import BinaryIO
 
+from necropsy import redact
 from necropsy.capture.linux.core import core_redaction
-from necropsy.capture.linux.core.core_redaction import Hidden
+from necropsy.capture.linux.core.core_redaction import Hidden, OwnStrings
 from necropsy.capture.linux.inspect import environment, link_map, registers, resident_pages
-from necropsy.capture.linux.inspect.memory_map import MapEntry
+from necropsy.capture.linux.inspect.memory_map import MapEntry, MemoryMap
 from necropsy.capture.linux.inspect.modules import MappedFiles
 from necropsy.capture.linux.inspect.target import Target
 from necropsy.capture.linux.supervise.crash_context import CrashContext
-from necropsy.capture.process.memory import PAGE, Memory, Registers
+from necropsy.capture.process.memory import PAGE, Memory, MemoryCopy, Registers
 from necropsy.errors import InputError
 from necropsy.formats.elf import PT_NOTE, ElfFile
 from necropsy.formats.elf_core_writer import CoreFile, CoreImage, CoreSegment, CoreThread, write_core
@@ -36,6 +38,8 @@ MOST_OF_OTHERS = 64 << 20
 """Bytes of stack: of the crashed thread (half of it from either end), of each other, of all others."""
 MOST_PAGES = 1024
 """Pages that evidence was read from."""
+MOST_COPIED = 16 << 20
+"""Bytes of memory that are copied, so that the process need not wait until its core is written."""
 _RED_ZONE = 128
 _BEHIND_POINTER = 0x400
 """What is kept behind the thread pointer where the control block lies before it."""
@@ -62,38 +66,78 @@ class Kept:
     """Stack pointers of the crashed thread on stacks that it had left for another one."""
 
 
+@dataclass(frozen=True)
+class _Known:
+    """What was read from the stopped process for its core, memory excepted."""
+
+    pid: int
+    maps: MemoryMap
+    kept: Kept
+    pages: Sequence[tuple[int, int]]
+    floating: Mapping[int, bytes]
+    strings: OwnStrings
+    name: str
+    command_line: Sequence[str]
+    auxv: bytes
+    said: Mapping[str, object]
+
+
 def write(death: CrashContext, target: Target, files: MappedFiles, kept: Kept) -> str | None:
     """Write the core of a stopped process to ``death.core``, in gzip; what had to be left out of it, if anything.
 
-    Raises OSError where the process is gone, or the file cannot be written, and ValueError for too many mappings.
+    If ``death.deferred`` is a list, the memory for a small core is copied, and a function that writes it is added to
+    the list. Raises OSError where the process is gone, or the file cannot be written, and ValueError for too many
+    mappings.
     """
     if death.core is None:
         return None
-    proc = Path(f"/proc/{death.pid}")
-    auxv = (proc / "auxv").read_bytes()
+    auxv = Path(f"/proc/{death.pid}/auxv").read_bytes()
     unknown: list[MapEntry] = []
     ranges = _of_everything(target, unknown) if death.full_memory else list(_wanted(target, kept, auxv))
     headers = [(file.low, file.low + _headers(file.header)) for file in files.files if files.budget.allows(file.low)]
-    hidden = core_redaction.hidden(death.pid, target.memory)
-    threads = [_thread(tid, now, kept.signal, hidden) for tid, now in kept.registers.items()]
-    image = CoreImage(
+    known = _Known(
         pid=death.pid,
+        maps=target.maps,
+        kept=kept,
+        pages=_pages(ranges, headers),
+        floating={tid: _floating(tid) for tid in kept.registers},
+        strings=core_redaction.own_strings(death.pid, target.memory),
         name=target.name_of(death.pid) or "",
-        arguments=core_redaction.arguments(death.pid),
-        threads=threads,
-        segments=list(_segments(target.maps, _pages(ranges, headers), _reader(target.memory, hidden))),
-        files=[CoreFile(one.low, one.high, one.offset, _path(one)) for one in target.maps if one.is_file],
+        command_line=core_redaction.command_line(death.pid),
         auxv=auxv,
-        siginfo=kept.siginfo,
-        own=_own(death, target, kept),
-        processor=target.memory.processor,
+        said=_own(death, target, kept),
     )
-    with gzip.GzipFile(fileobj=death.core, mode="wb", compresslevel=1, mtime=0, filename="") as packed:
+    if death.deferred is not None and sum(high - low for low, high in known.pages) <= MOST_COPIED:
+        death.deferred.append(partial(_write, known, MemoryCopy(target.memory, known.pages), death.core))
+    else:
+        _write(known, target.memory, death.core)
+    size = sum(one.high - one.low for one in unknown)
+    return f"left out: {size:,} bytes of mappings in which the kernel does not say what is used" if unknown else None
+
+
+def _write(known: _Known, memory: Memory, file: BinaryIO) -> None:
+    hidden = core_redaction.hidden(known.strings)
+    threads = [
+        _thread(tid, now, known.kept.signal, hidden.within(known.floating[tid]))
+        for tid, now in known.kept.registers.items()
+    ]
+    image = CoreImage(
+        pid=known.pid,
+        name=known.name,
+        arguments=" ".join(redact.argv(known.command_line)),
+        threads=threads,
+        segments=list(_segments(known.maps, known.pages, _reader(memory, hidden))),
+        files=[CoreFile(one.low, one.high, one.offset, _path(one)) for one in known.maps if one.is_file],
+        auxv=known.auxv,
+        siginfo=known.kept.siginfo,
+        own=_packed(known.maps, known.said),
+        processor=memory.processor,
+    )
+    with gzip.GzipFile(fileobj=file, mode="wb", compresslevel=1, mtime=0, filename="") as packed:
         # Of hundreds of libraries a few hundred bytes each: they are packed together.
         for piece in _together(write_core(image)):
             packed.write(piece)
-    size = sum(one.high - one.low for one in unknown)
-    return f"left out: {size:,} bytes of mappings in which the kernel does not say what is used" if unknown else None
+    file.flush()
 
 
 def _together(pieces: Iterable[bytes]) -> Iterator[bytes]:
@@ -108,11 +152,14 @@ def _together(pieces: Iterable[bytes]) -> Iterator[bytes]:
     yield b"".join(waiting)
 
 
-def _thread(tid: int, now: Registers, signal: int, hidden: Hidden) -> CoreThread:
+def _floating(tid: int) -> bytes:
     try:
-        floating = hidden.within(registers.read_floating(tid))
+        return registers.read_floating(tid)
     except OSError:
-        floating = b""
+        return b""
+
+
+def _thread(tid: int, now: Registers, signal: int, floating: bytes) -> CoreThread:
     cpu = now.processor
     pointer = None if cpu.thread_pointer in cpu.status else now.thread_pointer
     return CoreThread(tid, registers.pack(now), signal, floating, pointer)
@@ -122,17 +169,21 @@ def _path(one: MapEntry) -> str:
     return f"{one.path} (deleted)" if one.deleted else one.path or ""
 
 
-def _own(death: CrashContext, target: Target, kept: Kept) -> bytes:
-    """What a kernel's core does not say."""
-    said = {
+def _own(death: CrashContext, target: Target, kept: Kept) -> dict[str, object]:
+    """What a kernel's core does not say, without the mappings."""
+    return {
         "names": {str(tid): target.name_of(tid) for tid in kept.registers},
         "limits": environment.limits(death.pid),
         "variables": environment.variables(death.pid),
         "full_memory": death.full_memory,
     }
+
+
+def _packed(maps: Iterable[MapEntry], said: Mapping[str, object]) -> bytes:
+    """What a kernel's core does not say, as JSON, compressed."""
     packer = zlib.compressobj(1)
     packed = [packer.compress(b'{"maps":[')]
-    lines = ((one.low, one.high, one.permissions, one.offset, one.inode, one.path, one.deleted) for one in target.maps)
+    lines = ((one.low, one.high, one.permissions, one.offset, one.inode, one.path, one.deleted) for one in maps)
     comma = b""
     while some := list(islice(lines, _MAPPINGS_AT_ONCE)):
         packed.append(packer.compress(comma + _json(some)[1:-1]))

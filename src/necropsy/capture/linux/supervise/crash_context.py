@@ -74,6 +74,8 @@ class CrashContext:
     """Reading stops when this much time has passed; what is left out becomes a gap."""
     core: BinaryIO | None = None
     """Where to write a core in gzip; None where none is wanted."""
+    deferred: list[Callable[[], None]] | None = None
+    """Functions are added to it that can be called after the process has gone on; None if all is to be done before."""
     memory: int | None = None
     """A descriptor of its memory that the tracer has opened; None where the reader may open it."""
     sender_command: tuple[str, ...] | None = None

@@ -1,9 +1,10 @@
 """Deaths are read by a process of their own, while the tracer serves all other processes.
 
 It is forked from the tracer when the run has lasted a while, or at the first death, and reads one death after the
-other. What only a tracer may request (registers, an open ``/proc/PID/mem``) comes with each. An error in it, even a
-native library's crash, costs one report. The OOM killer takes it first: it shares the program's control group, and must
-not cost a healthy process its life.
+other. A small core is only copied from the process's memory, and written when the process has gone on. What only a
+tracer may request (registers, an open ``/proc/PID/mem``) comes with each. An error in it, even a native library's
+crash, costs one report. The OOM killer takes it first: it shares the program's control group, and must not cost a
+healthy process its life.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import signal
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -24,6 +26,7 @@ from necropsy.capture.linux.inspect import registers
 from necropsy.capture.linux.supervise import crash_capture, descriptors, minimal_crash
 from necropsy.capture.linux.supervise.crash_context import CrashContext
 from necropsy.capture.linux.supervise.event_loop import WAKES
+from necropsy.capture.run_options import CoreFile
 from necropsy.formats.siginfo import name_of
 from necropsy.model import Crash, Gap
 
@@ -33,6 +36,8 @@ _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 _KILLED_FIRST = b"1000"
 """The highest ``oom_score_adj`` (proc(5)): any process may raise its own."""
 _MEMORY, _CORE = b"m", b"c"
+_READ, _FREE = b"read", b"free"
+"""Messages of the process: the result can be collected; it is ready for the next death."""
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -44,6 +49,8 @@ class Reader:
     _link: socket.socket
     _death: CrashContext | None = None
     _result: BinaryIO | None = None
+    _is_writing: bool = False
+    """The result was collected, but the core may not be complete."""
 
     @classmethod
     def start(cls) -> Reader:
@@ -64,10 +71,12 @@ class Reader:
 
     @property
     def is_free(self) -> bool:
-        """It has nothing to read."""
-        return self._death is None
+        """It has nothing to read, and nothing to write."""
+        if self._is_writing and self._said() == _FREE:
+            self._is_writing = False
+        return self._death is None and not self._is_writing
 
-    def read(self, death: CrashContext) -> None:
+    def read(self, death: CrashContext, core: CoreFile | None) -> None:
         """Begin; this thread holds all threads of the process. Raises OSError if it is gone, or out of descriptors."""
         taken = registers.take((death.tid, *death.threads), floating=MOST_FLOATING)
         opened: list[int] = []
@@ -80,11 +89,16 @@ class Reader:
                 with contextlib.suppress(OSError):  # it forbids reading: that is found out, and said, where it is read
                     opened.append(os.open(f"/proc/{death.pid}/mem", os.O_RDONLY | os.O_CLOEXEC))
                     parts += _MEMORY
-                cores = [death.core.fileno()] if death.core is not None else []
-                parts += _CORE if cores else b""
-                socket.send_fds(self._link, [b"read" + parts], [job.fileno(), result.fileno(), *opened, *cores])
+                files = [job.fileno(), result.fileno(), *opened]
+                if core is not None:
+                    opened.append(core.expect())
+                    files += [core.file.fileno(), opened[-1]]
+                    parts += _CORE
+                socket.send_fds(self._link, [b"read" + parts], files)
             except OSError:
                 result.close()
+                if core is not None:
+                    core.written = None  # the caller writes it
                 raise
             finally:
                 for one in opened:
@@ -93,14 +107,27 @@ class Reader:
 
     def has_finished(self) -> bool:
         """It has read what it was given; ``collect`` is to be called."""
+        return self._said() == _READ
+
+    def _said(self) -> bytes:
+        """Its next message; nothing where none has come."""
         try:
-            return bool(self._link.recv(16, socket.MSG_DONTWAIT))
+            return self._link.recv(16, socket.MSG_DONTWAIT)
         except BlockingIOError:
-            return False
+            return b""
         except OSError:  # a system that forbids recvfrom(2) allows read(2)
             with contextlib.suppress(OSError):
-                return bool(select.select([self._link], [], [], 0)[0]) and bool(os.read(self._link.fileno(), 16))
-            return False
+                if select.select([self._link], [], [], 0)[0]:
+                    return os.read(self._link.fileno(), 16)
+            return b""
+
+    def leave(self) -> bool:
+        """Stop the process, unless it is writing a core: then it ends by itself afterwards. Whether it was stopped."""
+        stops = self.is_free or self._death is not None
+        if stops:
+            self.stop()
+        self._link.close()
+        return stops
 
     def stop(self) -> None:
         """It takes too long, what it reads is gone, or nobody needs it any more."""
@@ -111,6 +138,7 @@ class Reader:
         """The crash, to be unpacked later, and whether the core was written. ``status``: how the process has ended."""
         death, result = self._death, self._result
         self._death = self._result = None
+        self._is_writing = status is None
         if death is None or result is None:
             raise ValueError("nothing was read")
         with result as file:
@@ -154,12 +182,13 @@ def _serve(link: socket.socket, tracer: int) -> None:
                 pass
             _warm(link)
             while True:
-                said, received, _, _ = socket.recv_fds(link, 16, 4)
+                said, received, _, _ = socket.recv_fds(link, 16, 5)
                 if not said:
                     break
-                _read(said, received)
-                link.send(b"done")
-                os.kill(tracer, WAKES)
+                writing = _read(said, received)
+                _tell(link, _READ, tracer)
+                writing()
+                _tell(link, _FREE, tracer)
             status = 0
     finally:
         os._exit(status)
@@ -175,7 +204,14 @@ def _warm(link: socket.socket) -> None:
                 break
 
 
-def _read(said: bytes, received: list[int]) -> None:
+def _tell(link: socket.socket, message: bytes, tracer: int) -> None:
+    with contextlib.suppress(BrokenPipeError):  # the tracer awaits nothing any more: the next message is its end
+        link.send(message)
+        os.kill(tracer, WAKES)
+
+
+def _read(said: bytes, received: list[int]) -> Callable[[], None]:
+    """Read one death, and return a function that completes the core."""
     job, result, *others = received
     with open(job, "rb") as file:  # noqa: PTH123 - a descriptor
         file.seek(0)
@@ -183,9 +219,24 @@ def _read(said: bytes, received: list[int]) -> None:
     memory = others.pop(0) if _MEMORY in said[4:] else None
     core = open(others.pop(0), "r+b") if _CORE in said[4:] else None  # noqa: PTH123, SIM115 - a descriptor
     registers.hand_over(taken)
-    crash = crash_capture.read(replace(death, memory=memory, core=core))
-    if core is not None:
-        core.close()
+    deferred: list[Callable[[], None]] = []
+    crash = crash_capture.read(replace(death, memory=memory, core=core, deferred=deferred))
     with open(result, "r+b") as file:  # noqa: PTH123 - a descriptor
         file.write(b"1" if crash.gap("core") is None else b"0")
         pickle.dump(crash, file, protocol=pickle.HIGHEST_PROTOCOL)
+    if core is None:
+        return lambda: None
+    return partial(_write, deferred, core, others.pop(0))
+
+
+def _write(deferred: list[Callable[[], None]], core: BinaryIO, written: int) -> None:
+    """Complete the core, and say so; where that fails, the end of the pipe says it."""
+    try:
+        with core:
+            for one in deferred:
+                one()
+        os.write(written, b"1")
+    except Exception:  # noqa: BLE001, S110 - it costs the core, not what is read next
+        pass
+    finally:
+        os.close(written)

@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, BinaryIO, Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -20,7 +20,7 @@ from necropsy.capture.linux.supervise import crash_capture, fatal_signals, first
 from necropsy.capture.linux.supervise.crash_context import CrashContext, Request, Sent
 from necropsy.capture.linux.supervise.secondary_exits import LOOK_S
 from necropsy.capture.linux.supervise.traced_processes import Traced, now, state_of
-from necropsy.capture.run_options import Cores, RunOptions
+from necropsy.capture.run_options import CoreFile, Cores, RunOptions
 from necropsy.model import Crash, Exit, Gap
 
 if TYPE_CHECKING:
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 REQUEST_BUDGET_S = 3.0
 """For reading a process that somebody asks to end: Docker kills after 10 seconds, SLURM after 30."""
 MOST = 2
-"""Jobs that are read at the same time."""
-WARM_S = 2.0
-"""A run that lasts so long has a reader, which takes some 0.1 s of CPU to get ready."""
+"""Processes that read at the same time."""
+WARM_S = 1.0
+"""Seconds after which a run gets a reader; starting it takes about 0.15 s of CPU time."""
 _SLACK_S = 10.0
 """How much longer than its budget reading may take before its process is stopped."""
 _REQUEST_SLACK_S = 2.0
@@ -57,7 +57,7 @@ class ReadJob:
     at: str = field(default_factory=now)
     running: int = 0
     """Threads that did not stop in time."""
-    core: BinaryIO | None = None
+    core: CoreFile | None = None
     until: float = 0.0
     """When the reader is stopped, in seconds of the monotonic clock."""
     is_void: bool = False
@@ -102,7 +102,7 @@ class ReadJob:
             gaps=(*gaps, *self.not_stopped(held)),
             python_locals=options.python_locals,
             budget_s=self.budget_s(options.budget_s),
-            core=self.core,
+            core=self.core.file if self.core is not None else None,
             full_memory=cores.full_memory,
             sender_command=self.process.sent.get(self.signo, Sent()).command,
         )
@@ -210,9 +210,9 @@ class ReaderPool:
         """Nothing more is to be read, for now: at the next death a reader is started."""
         while self._readers:
             _, reader = self._readers.popitem()
-            reader.stop()
-            with contextlib.suppress(OSError):
-                os.waitpid(reader.pid, 0)
+            if reader.leave():
+                with contextlib.suppress(OSError):
+                    os.waitpid(reader.pid, 0)
         self._warm_at = None
 
     def _start(self) -> Reader:
@@ -223,18 +223,21 @@ class ReaderPool:
         return reader
 
     def _next(self) -> None:
-        while self._waiting and len(self._busy) < MOST:
+        while self._waiting:
+            reader = next((one for one in self._readers.values() if one.is_free), None)
+            if reader is None and len(self._readers) >= MOST:
+                break
             job = self._waiting.popleft()
             if not job.is_void:
-                self._read(job, self._death_of(job))
+                self._read(job, self._death_of(job), reader)
 
-    def _read(self, job: ReadJob, death: CrashContext) -> None:
+    def _read(self, job: ReadJob, death: CrashContext, reader: Reader | None) -> None:
         slack_s = _SLACK_S if job.request is None else _REQUEST_SLACK_S
         job.until = time.monotonic() + job.budget_s(self._budget_s) + slack_s
         self._warm_at = None
         try:
-            reader = next((one for one in self._readers.values() if one.is_free), None) or self._start()
-            reader.read(death)
+            reader = reader or self._start()
+            reader.read(death, job.core)
         except OSError:  # no process is left: then here, while all others wait
             crash = crash_capture.read(death)
             self._on_read(job, lambda: crash, crash.gap("core") is None)
