@@ -7,6 +7,9 @@ Each program of ``tests/racing`` runs many times plain and under necropsy, in tu
     python tests/race_rates.py --runs 200 two_crash     one of them, 200 times
     python tests/race_rates.py --under 'strace -f -o /dev/null'    another tracer in place of necropsy
 
+Both ways the program begins in a process in which Python has just started. What the processors did in the milliseconds
+before decides on which of them a new thread begins, and how soon: without that, the plain rates are others, too.
+
 With ``--batch N`` one start of necropsy serves N runs, which is faster: the programs are then children of the command.
 The exit code is 1 if any rate differs beyond chance.
 """
@@ -39,6 +42,7 @@ ends = [os.waitpid(os.posix_spawn(sys.argv[2], sys.argv[2:], os.environ), 0)[1] 
 os.write(out, json.dumps([os.waitstatus_to_exitcode(one) for one in ends]).encode())
 """
 """Run a program a number of times, one after the other, and print the exit codes."""
+_ONCE = "import os, signal, sys; signal.signal(signal.SIGPIPE, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
 
 
 def fisher(one: int, of_one: int, other: int, of_other: int) -> float:
@@ -96,7 +100,8 @@ def built(source: Path, folder: Path) -> list[str]:
 def _ends(words: list[str], runs: int, under: Sequence[str], folder: Path) -> Iterator[int]:
     environment = {**os.environ, "NECROPSY_OUTPUT": str(folder / "reports")}
     if runs == 1:
-        done = subprocess.run([*under, *words], check=False, capture_output=True, timeout=LIMIT_S, env=environment)
+        once = [*under, sys.executable, "-S", "-c", _ONCE, *words]
+        done = subprocess.run(once, check=False, capture_output=True, timeout=LIMIT_S, env=environment)
         yield done.returncode
         return
     again = [*under, sys.executable, "-S", "-c", _AGAIN, str(runs), *words]

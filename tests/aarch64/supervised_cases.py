@@ -119,7 +119,7 @@ def _told(command: list[str], record: RunRecord) -> dict[str, Any]:
     opened = []
     for number, core in enumerate(record.cores.values()):
         path = Path(f"core-{number}.gz")
-        path.write_bytes(core.read())
+        path.write_bytes(core().read())
         opened.append(diagnose(open_core.read(path, budget_s=_BUDGET_S), rules))
     return {
         name: msgspec.to_builtins(some, enc_hook=serialize.to_json)

@@ -306,3 +306,94 @@ def test_thirty_die_at_once(tmp_path: Path) -> None:
     assert done.returncode == 30
     assert len(record.crashes) == 30
     assert all(crash.crashed_thread is not None for crash in record.crashes)
+
+
+COUNTING = r"""
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
+static volatile long *count;
+static void *raises(void *unused) {
+    sigset_t blocked;
+    sigemptyset(&blocked);
+    sigaddset(&blocked, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &blocked, 0);
+    while (*count < 10) {}
+    raise(SIGSEGV);
+    for (;;) pause();
+}
+int main(int count_of, char **words) {
+    count = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, open(words[1], O_RDWR), 0);
+    char begin;
+    if (read(0, &begin, 1) != 1) return 1;
+    pthread_t thread;
+    pthread_create(&thread, 0, raises, 0);
+    for (;;) {
+        usleep(50);
+        ++*count;
+    }
+}
+"""
+RELEASING = """
+import os, signal, subprocess, sys
+from pathlib import Path
+from necropsy.capture.linux.stderr import log_source
+from necropsy.capture.linux.supervise import ptrace
+from necropsy.capture.linux.supervise.c_loop import open_loop
+from necropsy.capture.linux.supervise.event_loop import Kind, go_on
+from necropsy.capture.linux.supervise.shared_memory import Facts
+
+class Silent:
+    def started(self, entry): pass
+    executed = finished = started
+
+def counted():
+    return int.from_bytes(counter.read_bytes()[:8], "little")
+
+def awaited(*kinds):
+    for _ in range(100_000):
+        event = loop.next(10.0)
+        if event.kind in kinds:
+            return event
+        assert event.kind is not Kind.NOTHING, "nothing came for ten seconds"
+        go_on(loop, event)
+
+signo, program, counter = int(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, signal.SIGUSR1})
+for _ in range(int(sys.argv[4])):
+    counter.write_bytes(bytes(4096))
+    child = subprocess.Popen([program, str(counter)], stdin=subprocess.PIPE)
+    ptrace.seize(child.pid, ptrace.FOLLOW | ptrace.EXITKILL)
+    loop, _ = open_loop(child.pid, front=os.getpid(), facts=Facts(), journal=Silent(), log=log_source.choose("off"))
+    child.stdin.write(b"x")
+    child.stdin.flush()
+    fatal = awaited(Kind.FATAL)
+    if not loop.hold(fatal.tid, stop=fatal.value):
+        awaited(Kind.HELD)
+    before = counted()
+    loop.release(fatal.pid, fatal.tid, signo)
+    if signo == fatal.value:
+        assert (awaited(Kind.ENDED).value, counted() - before) == (signo, 0)
+    else:
+        while counted() == before:
+            loop.next(0.02)
+    child.kill()
+"""
+
+
+@pytest.mark.parametrize(
+    ("signo", "times"),
+    [
+        # They were held while it was read: as without a tracer, they do nothing after the signal that ends it.
+        pytest.param(signal.SIGSEGV, 12, id="held until it has ended"),
+        # The thread that gets this signal has blocked it, so the process lives on, with all its threads.
+        pytest.param(signal.SIGTERM, 1, id="not held for long"),
+    ],
+)
+def test_other_threads_at_a_signal_that_ends_a_process(signo: int, times: int, tmp_path: Path) -> None:
+    program = build(tmp_path, COUNTING, "-O1")
+    words = [*python(RELEASING), str(int(signo)), str(program), str(tmp_path / "counter"), str(times)]
+    done = subprocess.run(words, capture_output=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr.decode()

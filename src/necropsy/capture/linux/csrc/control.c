@@ -3,6 +3,7 @@
 #include "exec.h"
 #include "exits.h"
 #include "holding.h"
+#include "proc.h"
 #include "ptrace.h"
 #include "signals.h"
 
@@ -67,7 +68,16 @@ EXPORT int necropsy_hold(int tid, int status, int again, int interrupt)
     return 1;
 }
 
-/* Let all threads of a process go on: `first`, with this signal, before the others, which get their ordinary turn. */
+/* The signal has its default action, and that is the end of the process. */
+static int is_lethal(int tid, int signo)
+{
+    uint64_t caught, ignored;
+    return signo > 0 && signo < 65 && !((HARMLESS | STOPS) & BIT(signo)) && dispositions(tid, &caught, &ignored)
+           && !((caught | ignored) & BIT(signo));
+}
+
+/* Let all threads of a process go on: `first`, with this signal, before the others, which get their ordinary turn. If the
+ * signal ends the process, the others are killed where they are held. */
 EXPORT void necropsy_release(int pid, int first, int signo)
 {
     struct loop *all = &the_loop;
@@ -78,37 +88,22 @@ EXPORT void necropsy_release(int pid, int first, int signo)
     end_hold(all, process);
     one->holding = 0;
     ref leader = thread_of(&all->table, first);
+    int dies = 0;
     if (leader && all->table.threads[leader].held) {
         struct thread *thread = &all->table.threads[leader];
         thread->held = 0;
         one->running += !thread->exiting;
-        if (thread->status >> 8 == EVENT_EXIT)
+        if (thread->status >> 8 == EVENT_EXIT) {
             let_exit(all, leader);
-        else if (!has_moved_on(first, thread->status))
+        } else if (!has_moved_on(first, thread->status)) {
+            dies = is_lethal(first, signo);
             cont(first, signo);
-    }
-    for (ref at = one->first; at; at = all->table.threads[at].next) {
-        struct thread *thread = &all->table.threads[at];
-        if (!thread->held)
-            continue;
-        thread->held = 0;
-        one->running += !thread->exiting;
-        if (thread->status == (EVENT_STOP << 8 | SIGTRAP) && !thread->rested) {
-            uint64_t counter;
-            if (CALLER_RESTARTS && was_interrupted(thread->tid, &counter)) {
-                serve_later(all, at);
-            } else if (!has_moved_on(thread->tid, thread->status)) {
-                make_call_again(thread->tid);
-                cont(thread->tid, 0);
-            }
-        } else if (thread->status >> 8 == EVENT_CLONE || thread->status >> 8 == EVENT_FORK
-                   || thread->status >> 8 == EVENT_VFORK) {
-            if (!has_moved_on(thread->tid, thread->status)) /* whom it created is in the journal already */
-                cont(thread->tid, 0);
-        } else {
-            serve_later(all, at);
         }
     }
+    if (dies)
+        release_later(all, process);
+    else
+        release_others(all, process);
 }
 
 /* What the process has just executed is nothing special: from now on, whoever executes it need not be returned. */

@@ -5,6 +5,7 @@
 
 #define FREEZE_WAIT (2000 * MILLISECOND)
 #define LONGEST_FREEZE (8000 * MILLISECOND)
+#define DYING (100 * MILLISECOND)
 
 int is_held(const struct loop *all, ref process)
 {
@@ -91,4 +92,54 @@ int report_late(struct loop *all, struct event *out, uint64_t time)
         }
     }
     return 0;
+}
+
+/* The thread goes on, or gets its ordinary turn. */
+static void release_thread(struct loop *all, ref at)
+{
+    struct thread *thread = &all->table.threads[at];
+    uint64_t counter;
+    int event = thread->status >> 8, is_new = event == EVENT_CLONE || event == EVENT_FORK || event == EVENT_VFORK;
+    int is_ours = thread->status == (EVENT_STOP << 8 | SIGTRAP) && !thread->rested;
+    thread->held = 0;
+    all->table.processes[thread->process].running += !thread->exiting;
+    if ((!is_ours && !is_new) || (is_ours && CALLER_RESTARTS && was_interrupted(thread->tid, &counter))) {
+        serve_later(all, at);
+    } else if (!has_moved_on(thread->tid, thread->status)) {
+        if (is_ours)
+            make_call_again(thread->tid);
+        cont(thread->tid, 0); /* whom it created is in the journal already */
+    }
+}
+
+void release_others(struct loop *all, ref process)
+{
+    for (ref at = all->table.processes[process].first; at; at = all->table.threads[at].next)
+        if (all->table.threads[at].held)
+            release_thread(all, at);
+}
+
+void release_later(struct loop *all, ref process)
+{
+    ref before = all->dying ? process_of(&all->table, all->dying) : 0;
+    if (before && before != process && !all->table.processes[before].holding)
+        release_others(all, before);
+    all->dying = all->table.processes[process].pid;
+    all->dying_until = now() + DYING;
+    /* Those that were ending by themselves are not killed where a core is written. */
+    for (ref at = all->table.processes[process].first; at; at = all->table.threads[at].next)
+        if (all->table.threads[at].held && all->table.threads[at].status >> 8 == EVENT_EXIT)
+            release_thread(all, at);
+}
+
+void release_in_time(struct loop *all)
+{
+    if (!all->dying)
+        return;
+    ref process = process_of(&all->table, all->dying);
+    if (process && now() < all->dying_until)
+        return;
+    all->dying = 0;
+    if (process && !all->table.processes[process].holding)
+        release_others(all, process);
 }

@@ -120,7 +120,7 @@ static int is_patient(struct loop *all, uint64_t until)
         forbid_waking(all); /* sigtimedwait(2) waits there */
         return 0;
     }
-    if (all->hold_count || all->early_count || all->newborn || (until != UINT64_MAX && !all->can_wake))
+    if (all->hold_count || all->early_count || all->newborn || all->dying || (until != UINT64_MAX && !all->can_wake))
         return 0;
     if (until != UINT64_MAX)
         allow_waking(all, until);
@@ -153,6 +153,7 @@ static void serve(struct loop *all, struct event *out, uint64_t until)
             continue;
         }
         begin_in_time(all);
+        release_in_time(all);
         int32_t info[32] = {0};
         long failed = look(all, is_patient(all, until), info);
         if (all->woken) {

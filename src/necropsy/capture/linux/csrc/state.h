@@ -87,6 +87,8 @@ struct loop {
     int32_t gone_next;
     uint64_t last_birth, begins_at; /* ns of the monotonic clock */
     int32_t newborn; /* a new thread whose creator has a head start until `begins_at`; 0 for none */
+    int32_t dying; /* a process whose threads are held until it has ended, or until `dying_until`; 0 for none */
+    uint64_t dying_until;
     int32_t creator, created; /* who created last, and whom */
     int32_t next; /* whose stop is likely to come next: the kernel goes through all of them */
     /* In a crowd SIGCHLD says who has stopped. One that is pending swallows the next: then all are gone through (owed),

@@ -90,6 +90,8 @@ void wait_until(struct loop *all, uint64_t until, uint64_t time)
         until = all->sweep_after;
     if (all->newborn && all->begins_at < until)
         until = all->begins_at;
+    if (all->dying && all->dying_until < until)
+        until = all->dying_until;
     uint64_t wait = until > time ? until - time : 0;
     uint64_t most = all->early_count ? EARLY_WAIT : all->hold_count ? LOOK : wait;
     int tid = signalled(all, wait < most ? wait : most);

@@ -160,7 +160,10 @@ class Loop(Protocol):
         """
 
     def release(self, pid: int, first: int, signo: int = 0) -> None:
-        """Let all threads of a held process go on; ``first`` before the others, with this signal."""
+        """Let all threads of a held process go on; ``first`` before the others, with this signal.
+
+        If the signal ends the process, the others are killed where they are held.
+        """
 
     def ordinary(self, pid: int) -> None:
         """What the process has just executed is nothing special: whoever executes it again need not be returned."""

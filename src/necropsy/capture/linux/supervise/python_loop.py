@@ -17,7 +17,7 @@ from necropsy.capture.linux.supervise.ptrace import Stop
 from necropsy.capture.linux.supervise.shared_memory import Facts
 from necropsy.capture.linux.supervise.signal_wait import take
 from necropsy.capture.linux.supervise.traced_processes import main_stack, state_of, status_of
-from necropsy.capture.linux.supervise.traced_threads import ThreadGroup, TracedThreads, Tracee, keep_stopped, taken
+from necropsy.capture.linux.supervise.traced_threads import NEW, ThreadGroup, TracedThreads, Tracee, keep_stopped, taken
 
 FREEZE_S = 2.0
 """How long any of the other threads of a dying process may take to stop; one in an uninterruptible sleep does not."""
@@ -28,7 +28,6 @@ _EARLY_S = 0.02
 _ASK_AGAIN_S = 0.1
 _LOOK_S = 0.05
 _LOOK_EVERY = 64
-_NEW = frozenset({ptrace.EVENT_FORK, ptrace.EVENT_VFORK, ptrace.EVENT_CLONE})
 
 
 class PythonLoop:
@@ -71,7 +70,7 @@ class PythonLoop:
 
     def _awaited(self, until: float | None) -> Event | None:
         try:
-            if until is None and not self._known.holds and not self._known.early:
+            if until is None and not (self._known.holds or self._known.early or self._known.dying):
                 found: tuple[int, int] | None = ptrace.wait()
             else:
                 found = ptrace.wait_at_once()
@@ -83,12 +82,13 @@ class PythonLoop:
             return self._served(tid, status >> 8) if os.WIFSTOPPED(status) else self._end(tid, status)
         now = time.monotonic()
         self._adopt_early(now)
+        self._known.release_in_time(now)
         late = self._late(now)
         if late is not None:
             return late
         if until is not None and now >= until:
             return Event(Kind.NOTHING, 0, 0, 0)
-        left = _LOOK_S if until is None or self._known.holds else until - now
+        left = _LOOK_S if until is None or self._known.holds or self._known.dying else until - now
         said = take({signal.SIGCHLD, WAKES}, min(left, _EARLY_S) if self._known.early else left)
         return Event(Kind.NOTHING, 0, 0, 0) if said is not None and said.signo == WAKES else None
 
@@ -126,7 +126,7 @@ class PythonLoop:
         if event == ptrace.EVENT_EXEC:
             return self._exec(process, tid)
         if process.holding:
-            if event in _NEW:
+            if event in NEW:
                 self._known.created(thread, event, go_on=False)
             keep_stopped(thread, taken(tid, stop))
             return self._held_event(process)
@@ -143,7 +143,7 @@ class PythonLoop:
             self._known.created(thread, event, go_on=False)
             process.threaded = len(process.threads) > 1
             return Event(Kind.THREADED, tid, process.pid, 0)
-        if event in _NEW:
+        if event in NEW:
             self._known.created(thread, event, go_on=True)
         elif event == ptrace.EVENT_EXIT:
             return self._exit(thread)
@@ -333,30 +333,7 @@ class PythonLoop:
         if process in self._known.holds:
             self._known.holds.remove(process)
         process.holding = False
-        one = process.threads.get(first)
-        if one is not None and one.held is not None:
-            self._go_on(one, signo)
-        for thread in process.threads.values():
-            if thread.held is None:
-                continue
-            event = thread.held >> 8
-            ours = thread.held == (ptrace.EVENT_STOP << 8 | signal.SIGTRAP) and not thread.rested
-            if ours:
-                with contextlib.suppress(OSError):
-                    interrupted_calls.resume_after_interrupt(thread.tid)
-            if ours or event in _NEW:  # whom it created is known already
-                self._go_on(thread, 0)
-            else:
-                self._known.queue.append(thread)
-
-    def _go_on(self, thread: Tracee, signo: int) -> None:
-        stop = thread.held or 0
-        thread.held = None
-        if stop >> 8 == ptrace.EVENT_EXIT:
-            self.let_exit(thread.tid)
-        elif not ptrace.has_moved_on(Stop(thread.tid, stop & 0x7F, stop >> 8)):
-            with contextlib.suppress(OSError):
-                ptrace.cont(thread.tid, signo)
+        self._known.release(process, process.threads.get(first), signo)
 
     def ordinary(self, pid: int) -> None:
         """As ``Loop.ordinary``: every exec is returned here."""

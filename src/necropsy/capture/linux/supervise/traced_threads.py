@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
 from collections import deque
 from dataclasses import dataclass, field
 
-from necropsy.capture.linux.supervise import ptrace
+from necropsy.capture.linux.supervise import fatal_signals, interrupted_calls, ptrace
 from necropsy.capture.linux.supervise.crash_context import FirstChance
 from necropsy.capture.linux.supervise.event_loop import Finished, Journal, Started
 from necropsy.capture.linux.supervise.ptrace import Stop
@@ -16,6 +17,11 @@ from necropsy.capture.linux.supervise.traced_processes import status_of
 
 MOST_GONE, GONE_S = 64, 1.0
 """So many ends are remembered, and for so long."""
+_DYING_S = 0.1
+"""How long the other threads stay held when one of them goes on with a signal that ends the process."""
+_NOT_LETHAL = fatal_signals.HARMLESS | fatal_signals.STOPS
+NEW = frozenset({ptrace.EVENT_FORK, ptrace.EVENT_VFORK, ptrace.EVENT_CLONE})
+"""Events that announce a new thread or process."""
 
 
 @dataclass(eq=False)
@@ -68,6 +74,16 @@ def taken(tid: int, stop: int) -> int:
     return newer[0] >> 8 if newer and os.WIFSTOPPED(newer[0]) else stop
 
 
+def _go_on(thread: Tracee, signo: int) -> None:
+    stop, thread.held = thread.held or 0, None
+    if stop >> 8 == ptrace.EVENT_EXIT:
+        thread.exiting, signo = True, 0
+    elif ptrace.has_moved_on(Stop(thread.tid, stop & 0x7F, stop >> 8)):
+        return
+    with contextlib.suppress(OSError):
+        ptrace.cont(thread.tid, signo)
+
+
 class TracedThreads:
     """All threads and processes by their ids."""
 
@@ -83,6 +99,8 @@ class TracedThreads:
         """Processes whose threads are being stopped."""
         self.queue: deque[Tracee] = deque()
         """Those left in a stop (``held``) that is to get its ordinary turn."""
+        self.dying: tuple[ThreadGroup, float] | None = None
+        """A process whose threads are held until it has ended, or until then, by the monotonic clock in seconds."""
 
     def add(self, tid: int, pid: int) -> Tracee:
         """A thread of a process, which may be new too; nobody is told."""
@@ -131,6 +149,52 @@ class TracedThreads:
             self.queue.append(thread)
         elif waits:
             ptrace.cont(tid)
+
+    def release(self, process: ThreadGroup, first: Tracee | None, signo: int) -> None:
+        """Let a held process go on, ``first`` with this signal.
+
+        If that is the end of the process, the other threads are killed where they are held: they see nothing of the
+        time that the reading took.
+        """
+        is_lethal = False
+        if first is not None and first.held is not None:
+            if first.held >> 8 != ptrace.EVENT_EXIT and signo and signo not in _NOT_LETHAL:
+                is_lethal = fatal_signals.is_default(first.tid, signo)
+            _go_on(first, signo)
+        if is_lethal:
+            if self.dying is not None and self.dying[0] is not process:
+                self.release_in_time(float("inf"))
+            self.dying = process, time.monotonic() + _DYING_S
+        # Those that were ending by themselves are not killed where a core is written.
+        self._release_others(process, only_ending=is_lethal)
+
+    def release_in_time(self, now: float) -> None:
+        """The threads of the dying process go on if it is time."""
+        if self.dying is None:
+            return
+        process, until = self.dying
+        is_there = self.processes.get(process.pid) is process
+        if now < until and is_there:
+            return
+        self.dying = None
+        if is_there and not process.holding:
+            self._release_others(process)
+
+    def _release_others(self, process: ThreadGroup, *, only_ending: bool = False) -> None:
+        for thread in process.threads.values():
+            if thread.held is None:
+                continue
+            event = thread.held >> 8
+            if only_ending and event != ptrace.EVENT_EXIT:
+                continue
+            ours = thread.held == (ptrace.EVENT_STOP << 8 | signal.SIGTRAP) and not thread.rested
+            if ours:
+                with contextlib.suppress(OSError):
+                    interrupted_calls.resume_after_interrupt(thread.tid)
+            if ours or event in NEW:  # whom it created is known already
+                _go_on(thread, 0)
+            else:
+                self.queue.append(thread)
 
     def ended_unknown(self, tid: int, status: int) -> None:
         """A thread has ended of which nothing is known: its creator may tell of it yet."""

@@ -374,7 +374,7 @@ class Tracer:
         self._finish(job)
 
     def _finish(self, job: ReadJob) -> None:
-        """Let its threads go on, the dying one first; what the others still do, they would do anyway."""
+        """Let its threads go on, the dying one first. If its signal ends the process, the others do not run again."""
         process = job.process
         self._jobs.pop(process.pid, None)
         if job.purpose in {"death", "exit"} or (process is self.root and job.request is None):
