@@ -19,7 +19,7 @@ import needs
 from necropsy import fuzzing
 from necropsy.capture.linux.supervise import guard_preload
 from necropsy.errors import NecropsyError
-from necropsy.fuzz import diagnosed_runs, findings, test_writer
+from necropsy.fuzz import diagnosed_runs, findings, op_campaigns, test_writer
 from necropsy.fuzz.boundaries import LARGE, LARGE_SIZES
 from necropsy.fuzz.campaign import Campaign, Suspect
 from necropsy.fuzz.cheap_signature import Death
@@ -285,6 +285,26 @@ def test_a_finding_that_needs_a_small_stack(file: Path, tmp_path: Path, monkeypa
     assert "Needs a small stack" in done.stdout
     (finding,) = json.loads(Path("found.json").read_bytes())["fuzz"]["findings"]
     assert (finding["rule"], finding["needs"]) == ("stack-overflow-small-stack", ["stack-size"])
+
+
+@pytest.mark.slow
+def test_damage_that_the_c_library_notices_is_found_where_it_is_done(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(op_campaigns, "rotation", lambda **_: (PLAIN,))  # no guarded call dies before a plain one
+    spills = "\n\ndef spilling(number: int) -> int:\n    return scratch(2000, 64) if number > 100 else 0\n"
+    file.write_text(BINDINGS + spills)
+    options = fuzzing.Options(calls=60, budget_s=300, tests=Path("tests"), guard="on")
+    document, _ = fuzzing.fuzzed(f"{file}:spilling", options)
+    assert document.fuzz is not None
+    (finding,) = document.fuzz.findings
+    assert (finding.rule, finding.confidence, finding.needs) == ("heap-buffer-overflow", "certain", ("guard",))
+    assert finding.culprit is not None
+    assert finding.culprit.function == "scratch"
+    (later,) = (one for one in finding.evidence if one.claim.startswith("without guarded buffers"))
+    assert later.seen.startswith("heap-corruption: ")
+    assert [path.name for path in Path("tests").iterdir()] == [Path(finding.test or "").name]
 
 
 @pytest.mark.slow

@@ -89,6 +89,21 @@ def test_ranks_that_a_message_demands(text: str, ranks: dict[str, int]) -> None:
     assert dict(messages.ranks(f"InvalidArgumentError: {text}")) == ranks
 
 
+@pytest.mark.parametrize(
+    ("text", "shapes"),
+    [
+        ("boxes must be [n, 4]", {"boxes": (None, 4)}),
+        ("`boxes` must have shape [num_boxes, 4], got [3]", {"boxes": (None, 4)}),
+        ("size input must be of shape (2)", {"size": (2,)}),
+        ("image should be a [batch, height, width, 3]", {"image": (None, None, None, 3)}),
+        ("rate must be in [0, 1)", {}),
+        ("boxes must be a matrix", {}),
+    ],
+)
+def test_shapes_that_a_message_demands(text: str, shapes: dict[str, tuple[int | None, ...]]) -> None:
+    assert dict(messages.shapes(f"InvalidArgumentError: {text}")) == shapes
+
+
 def test_words_that_a_message_allows() -> None:
     said = "padding Attr must be one of [EXPLICIT | SAME | VALID], but given: 'a'"
     assert list(messages.words(said)) == ["a", "EXPLICIT", "SAME", "VALID"]
@@ -115,6 +130,24 @@ def test_a_list_has_its_least_length() -> None:
     assert all(len(one) >= 4 for one in values if one)
     assert [] in values
     assert {len(one) for one in boundaries.attribute_values("list(int)", None, (), [])} >= {0, 1, 2, 4}
+
+
+def test_sizes_that_a_message_demands_stay_where_others_change() -> None:
+    op = definition(
+        {
+            "name": "Boxed",
+            "inputArg": [{"name": "boxes", "type": "DT_INT32"}, {"name": "scales", "type": "DT_FLOAT"}],
+            "kernels": [{"op": "Boxed", "deviceType": "CPU"}],
+        }
+    )
+    seen = Seen()
+    seen.note(next(Generator(op, 0, seen).proposals()).recipe, accepted=False, text="boxes must be [n, 4]")
+    several = [one.recipe for one in itertools.islice(Generator(op, 0, seen).proposals(), 150)]
+    fitting = [shape for one in several if len(shape := next(iter(one.tensors())).shape) == 2 and shape[1] == 4]
+    assert len(fitting) > 90
+    base = next(one for one in several if [each.shape for each in one.tensors()] == [(4, 4), (4,)])
+    changed = [[each.shape for each in one.recipe.tensors()] for one in Generator(op, 0, seen).around(base)]
+    assert [(0, 4), (0,)] in changed
 
 
 def test_what_is_known_of_ranks_is_used_most_of_the_time() -> None:

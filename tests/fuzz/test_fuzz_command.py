@@ -97,12 +97,13 @@ class TestCampaign:
     @pytest.mark.parametrize(
         ("op", "said"),
         [
-            ("Scratched", "Failed: "),
-            ("TwiceDone", "Fatal Python error"),
-            ("PutIntoSlots", "Fatal Python error"),
+            ("Scratched", ("Failed: ",)),
+            # Who uses the freed memory is a matter of chance: if the C library notices it, the guard shows the access.
+            ("TwiceDone", ("Fatal Python error", "Failed: use-after-free")),
+            ("PutIntoSlots", ("Fatal Python error",)),
         ],
     )
-    def test_its_test_shows_it(self, fuzzed: Fuzzed, op: str, said: str) -> None:
+    def test_its_test_shows_it(self, fuzzed: Fuzzed, op: str, said: tuple[str, ...]) -> None:
         test = next(one["test"] for one in fuzzed.document["fuzz"]["findings"] if one["call"]["target"] == op)
         words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test]
         installed = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
@@ -111,7 +112,7 @@ class TestCampaign:
             words, cwd=fuzzed.folder, capture_output=True, text=True, env=variables, timeout=300, check=False
         )
         assert done.returncode != 0
-        assert said in done.stdout + done.stderr
+        assert any(one in done.stdout + done.stderr for one in said), done.stdout
 
     @pytest.mark.parametrize("op", BROKEN)
     def test_a_promise_that_is_broken(self, fuzzed: Fuzzed, op: str) -> None:

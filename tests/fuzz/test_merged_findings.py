@@ -68,8 +68,9 @@ def test_what_the_c_library_notices_is_the_damage_that_was_seen() -> None:
     written = Remains("heap-buffer-overflow", frozenset({"Op::Compute"}))
     for rule in ("heap-corruption", "double-free"):
         assert are_of_one_damage(Remains(rule, frozenset()), written)
-        assert not are_of_one_damage(Remains(rule, frozenset({"Op::Compute"})), written), "its own code frees it"
         assert not are_of_one_damage(Remains(rule, frozenset()), ELSEWHERE)
+    assert are_of_one_damage(Remains("heap-corruption", frozenset({"Op::Compute"})), written), "it only allocates"
+    assert not are_of_one_damage(Remains("double-free", frozenset({"Op::Compute"})), written), "its own code frees it"
 
 
 def finding(rule: str) -> FuzzFinding:
@@ -98,6 +99,10 @@ def shorter(limit: int) -> Condition:
     return Condition(Term("size", "x"), "<=", limit)
 
 
+def never(_whole: Cause, _other: Cause) -> bool:
+    return False
+
+
 def test_victims_join_what_did_the_damage(tmp_path: Path) -> None:
     unneeded = tmp_path / "test_op.py"
     unneeded.touch()
@@ -108,7 +113,7 @@ def test_victims_join_what_did_the_damage(tmp_path: Path) -> None:
         3: cause(OTHER, 300, shorter(8)),
     }
     reports = [one.report for one in causes.values()]
-    merge_victims([0, 2, 3], found, causes, reports)
+    merge_victims([0, 2, 3], found, causes, reports, never)
     assert [one.rule for one in found] == ["op-input-modified", "bad-jump", "null-dereference"]
     assert {at: one.report.crash.pid for at, one in causes.items()} == {1: 200, 2: 300}
     assert [one.crash.pid for one in reports] == [200, 300]
@@ -126,7 +131,7 @@ def test_the_condition_is_one_that_all_calls_break(limit: int, told: str | None)
     )
     noticed = cause(Remains("double-free", frozenset()), 300, shorter(limit))
     causes = {0: noticed, 1: cause(Remains("heap-buffer-overflow", frozenset({"Op::Compute"})), 200)}
-    merge_victims([0, 1], found, causes, [one.report for one in causes.values()])
+    merge_victims([0, 1], found, causes, [one.report for one in causes.values()], never)
     (one,) = found
     assert one.rule == "heap-buffer-overflow"
     assert (one.precondition.condition if one.precondition is not None else None) == told
@@ -135,8 +140,23 @@ def test_the_condition_is_one_that_all_calls_break(limit: int, told: str | None)
 def test_a_victim_of_calls_that_do_no_damage_stays() -> None:
     found = [finding("invalid-read"), finding("bad-jump")]
     causes = {0: cause(AFTERMATH, 90), 1: cause(SMASHED, 200, shorter(100))}
-    merge_victims([0, 1], found, causes, [one.report for one in causes.values()])
+    merge_victims([0, 1], found, causes, [one.report for one in causes.values()], never)
     assert [one.rule for one in found] == ["invalid-read", "bad-jump"]
+
+
+def test_a_victim_of_a_shorter_call_joins_the_overrun_that_left_the_stack() -> None:
+    tried: list[tuple[int | None, int | None]] = []
+
+    def shortened(whole: Cause, other: Cause) -> bool:
+        tried.append((whole.report.crash.pid, other.report.crash.pid))
+        return other.report.crash.pid == 90
+
+    found = [finding("invalid-read"), finding("invalid-read"), finding("invalid-read"), finding("invalid-write")]
+    causes = {0: cause(AFTERMATH, 90), 1: cause(AFTERMATH, 80), 2: cause(ELSEWHERE, 70), 3: cause(OFF_THE_STACK, 5000)}
+    merge_victims([0, 1, 2, 3], found, causes, [one.report for one in causes.values()], shortened)
+    assert [one.rule for one in found] == ["invalid-read", "invalid-read", "invalid-write"]
+    assert found[2].times == 2
+    assert sorted(tried) == [(5000, 80), (5000, 90)], "a death in code of the op's own is not tried"
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from necropsy.fuzz.conditions import Condition, values_of
 from necropsy.fuzz.configurations import PLAIN, Configuration
 from necropsy.fuzz.function_names import without_types
 from necropsy.fuzz.recipes import Recipe
-from necropsy.fuzz.remains import ACCESS, OF_MEMORY, Remains, are_of_one_damage, may_be_of_one_damage
+from necropsy.fuzz.remains import ACCESS, OF_MEMORY, Remains, are_of_one_damage, may_be_of_one_damage, may_be_shorter
 from necropsy.model import Diagnosis, Evidence, FuzzFinding, Report
 
 
@@ -80,17 +80,26 @@ def is_same_cause(one: FuzzFinding, verdict: Diagnosis, signature: str | None, o
 
 
 def merge_victims(
-    numbers: Iterable[int], found: list[FuzzFinding], causes: dict[int, Cause], reports: list[Report]
+    numbers: Iterable[int],
+    found: list[FuzzFinding],
+    causes: dict[int, Cause],
+    reports: list[Report],
+    shortened: Callable[[Cause, Cause], bool],
 ) -> None:
     """Make one finding of those that are deaths of one overrun: the one that says most of where it was.
 
     ``numbers``: the places of the findings on one op in ``found``. They are of one overrun if their reports allow it
-    (``remains.py``), and if each call that does one breaks the condition of the other.
+    (``remains.py``), and if each call that does one breaks the condition of the other, or if the one runs off the stack
+    and, ``shortened``, dies as the other.
     """
+
+    def is_one(one: Cause, other: Cause) -> bool:
+        return _is_one(one, other) or (may_be_shorter(other.remains, one.remains) and shortened(one, other))
+
     groups: list[list[int]] = []
     # A victim elsewhere joins one place in the op's own code, and makes no bridge between two.
     for at in sorted(numbers, key=lambda one: (causes[one].remains.is_aftermath, one)):
-        own = next((group for group in groups if any(_is_one(causes[each], causes[at]) for each in group)), None)
+        own = next((group for group in groups if any(is_one(causes[each], causes[at]) for each in group)), None)
         if own is None:
             groups.append([at])
         else:

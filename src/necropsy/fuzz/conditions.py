@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from necropsy.fuzz.definitions import OpDefinition
@@ -87,6 +87,27 @@ def values_of(recipe: Recipe) -> dict[Term, Number | None]:
     for name, value in recipe.attributes.items():
         found |= _of_attribute(name, value)
     return found
+
+
+def with_value(recipe: Recipe, term: Term, number: int) -> Recipe | None:
+    """The same call with another value of a term; None where that cannot be had by itself."""
+    if term.part == "value" and isinstance(recipe.attributes.get(term.name), int):
+        return recipe.with_attribute(term.name, number)
+    held = recipe.attributes.get(term.name)
+    if term.part == "length" and isinstance(held, dict) and len(held.get("bytes", "")) == 1:
+        return recipe.with_attribute(term.name, {**held, "times": number})
+    if term.part == "length" and isinstance(held, str) and held:
+        return recipe.with_attribute(term.name, (held * (number // len(held) + 1))[:number])
+    one = recipe.inputs.get(term.name)
+    if not isinstance(one, Tensor):
+        return None
+    if term.part in {"size", "dim"} and len(one.shape) == 1:
+        return recipe.with_input(term.name, replace(one, shape=(number,)))
+    if term.part in {"min", "max"} and one.kind == "same":
+        return recipe.with_input(term.name, replace(one, items=(number,)))
+    if term.part == "length" and one.kind == "same" and len(one.items[0][0]) == 1:
+        return recipe.with_input(term.name, replace(one, items=((one.items[0][0], number),)))
+    return None
 
 
 def _of_tensor(name: str, one: Tensor) -> dict[Term, Number | None]:

@@ -13,7 +13,7 @@ from necropsy.fuzz import diagnosed_runs, sanitizer_tests, test_writer
 from necropsy.fuzz.campaign import Campaign, Suspect
 from necropsy.fuzz.causes import Alone, Cause, is_same_cause, merge_victims
 from necropsy.fuzz.cheap_signature import NO_MEMORY
-from necropsy.fuzz.configurations import PLAIN
+from necropsy.fuzz.configurations import PLAIN, Configuration
 from necropsy.fuzz.definitions import OpDefinition
 from necropsy.fuzz.described_calls import described, shown
 from necropsy.fuzz.engine import Engine
@@ -22,7 +22,7 @@ from necropsy.fuzz.lone_calls import BOTH_ENDS, LoneCalls
 from necropsy.fuzz.other_ways import SHARED_KERNEL, survived_by_one_thread
 from necropsy.fuzz.preconditions import Preconditions
 from necropsy.fuzz.recipes import Recipe
-from necropsy.fuzz.remains import DAMAGE, remains_of
+from necropsy.fuzz.remains import DAMAGE, remains_of, was_noticed_later
 from necropsy.fuzz.sanitized_build import SanitizedBuild
 from necropsy.fuzz.shrinker import MOST_RUNS
 from necropsy.model import Diagnosis, Evidence, FuzzFinding, FuzzFirst, FuzzPrecondition, Gap, Report, Reproduced
@@ -100,8 +100,11 @@ class Findings:
             why = f"{what} in {crashed} of {runs} workers, but {'did' if is_slow else 'not'} {alone.configuration}"
         self._gap(op, suspect, why)
 
-    def _try(self, op: OpDefinition, suspect: Suspect, alone: Alone) -> int | None:
-        """None where the call became a finding, or another time of one; or how many workers died of it."""
+    def _try(self, op: OpDefinition, suspect: Suspect, alone: Alone, least: int = 0) -> int | None:
+        """None where the call became a finding, or another time of one; or how many workers died of it.
+
+        It does not become a finding if fewer than ``least`` workers died of it.
+        """
         if self.forked is not None and diagnosed_runs.can_be_forked(alone):
             self.forked.prepare(guard=alone.configuration.guard is not None)
         self.watch(f"{op.name}: making the call simpler")
@@ -119,6 +122,8 @@ class Findings:
                 recipe, crashed = one, deaths
             if crashed == many:
                 break
+        if crashed < least:
+            return crashed
         self.watch(f"{op.name}: diagnosing {alone.death.signature}")
         is_found = self._diagnose(op, suspect, recipe, alone, Reproduced(runs=many, crashed=crashed))
         return None if is_found else crashed
@@ -158,7 +163,8 @@ class Findings:
             self.engine.use(PLAIN)
         if not self.source.is_of_framework:
             own = [at for at in self.causes if self.found[at].call.target == campaign.op.name]
-            merge_victims(own, self.found, self.causes, self.reports)
+            merge_victims(own, self.found, self.causes, self.reports, self.lone.dies_shortened)
+            self.engine.use(PLAIN)
 
     def _precondition(self, campaign: Campaign, cause: Cause) -> FuzzPrecondition | None:
         alone = cause.alone
@@ -217,6 +223,11 @@ class Findings:
             self.found[known] = msgspec.structs.replace(one, times=one.times + suspect.times)
             self.causes[known].suspects.append(suspect)
             return True
+        if was_noticed_later(remains_of(report, verdict)):
+            if is_new:
+                place.unlink(missing_ok=True)
+            if self._is_found_with_guard(op, suspect, replace(alone, recipe=recipe), verdict, again.crashed):
+                return True
         how = "dies of" if alone.configuration.limit is None else "does not end with"
         headline = f"{op.name} {how} this call: {verdict.rule}. {verdict.summary}"
         alone = replace(alone, recipe=recipe)
@@ -226,6 +237,22 @@ class Findings:
         self.causes[len(self.found)] = Cause(alone, [suspect], report, remains_of(report, verdict), test)
         self.found.append(self._finding(op, suspect, alone, again, report, verdict, place))
         return True
+
+    def _is_found_with_guard(
+        self, op: OpDefinition, suspect: Suspect, alone: Alone, verdict: Diagnosis, least: int
+    ) -> bool:
+        """Whether the call dies with guarded buffers, where the access itself dies, in ``least`` workers as well."""
+        own = alone.configuration
+        if not self.engine.has_guard or own != Configuration(stack=own.stack, graph=own.graph):
+            return False
+        known = len(self.found)
+        tries = [(alone.recipe, times) for times in dict.fromkeys((1, alone.repeated))]
+        for one in BOTH_ENDS:
+            guarded = self.lone.dying(tries, replace(one, graph=own.graph))
+            if guarded is not None and self._try(op, suspect, guarded, least) is None:
+                self.found[known:] = [_also_without_guard(one, verdict, own) for one in self.found[known:]]
+                return True
+        return False
 
     def _write(self, op: OpDefinition, alone: Alone, headline: str, place: Path, rule: str = "a report") -> None:
         if self.build is not None:
@@ -295,6 +322,13 @@ class Findings:
         said = f" ({suspect.death.said})" if suspect.death.said else ""
         died = f"a death by {suspect.death.signal or suspect.death.signature}{said} at call {suspect.execution:,}"
         self.gaps.append(Gap(part=f"{op.name}: {died}", why=f"the call {why}: {shown(op.name, suspect.recipe)[:300]}"))
+
+
+def _also_without_guard(found: FuzzFinding, verdict: Diagnosis, own: Configuration) -> FuzzFinding:
+    died = f"{verdict.rule}: {verdict.summary}"[:500]
+    claim = "without guarded buffers, the process dies later of what the call did"
+    evidence = (*found.evidence, Evidence(claim=claim, seen=died, where=f"a run {own}"))
+    return msgspec.structs.replace(found, evidence=evidence)
 
 
 def _of_op(verdict: Diagnosis, op: OpDefinition) -> object:

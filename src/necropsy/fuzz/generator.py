@@ -74,6 +74,8 @@ class Seen:
     """The ranks that the op's shape function allows."""
     said_ranks: dict[str, int] = field(default_factory=dict)
     """Those that its messages demand, by the name of the input."""
+    said_shapes: dict[str, tuple[int | None, ...]] = field(default_factory=dict)
+    """The shapes that its messages demand; None for a size that they leave open."""
     compared: list[int] = field(default_factory=list)
     """Constants that the op compares with, with their neighbours."""
     repeated: float = 0.0
@@ -96,7 +98,9 @@ class Seen:
         for number in messages.numbers(text or ""):
             if number not in self.numbers and len(self.numbers) < _MOST_SAID:
                 self.numbers.append(number)
-        self.said_ranks |= dict(messages.ranks(text or ""))
+        shapes = dict(messages.shapes(text or ""))
+        self.said_shapes |= shapes
+        self.said_ranks |= {**dict(messages.ranks(text or "")), **{name: len(shape) for name, shape in shapes.items()}}
 
     def compare(self, constants: Sequence[int]) -> None:
         """These are the constants that the calls so far were compared with."""
@@ -108,6 +112,13 @@ class Seen:
         """The ranks that an input may have; empty where nothing is known."""
         said = self.said_ranks.get(name)
         return self.ranks.get(name, ()) if said is None else (said,)
+
+    def as_said(self, name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """``shape`` with the sizes that a message demands of this input, if the ranks are the same."""
+        said = self.said_shapes.get(name, ())
+        if len(said) != len(shape):
+            return shape
+        return tuple(size if own is None else own for size, own in zip(shape, said, strict=True))
 
     @property
     def sizes(self) -> list[int]:
@@ -192,10 +203,11 @@ class Generator:
 
             def shape(name: str, size: int = size, at: int = at) -> tuple[int, ...]:
                 allowed = self.seen.ranks_of(name) or (1, 2)
-                return (size,) * allowed[min(at, len(allowed) - 1)]
+                return self.seen.as_said(name, (size,) * allowed[min(at, len(allowed) - 1)])
 
             recipe = self._first.made(combinations[number // 2 % len(combinations)], shape, plain=True)
-            yield Proposal(structures.fitted(recipe, self.random))
+            if recipe.elements <= MOST_ELEMENTS:
+                yield Proposal(structures.fitted(recipe, self.random))
 
     def _mixtures(self) -> Iterator[Proposal]:
         """Shapes of few different sizes, so that some of them fit each other."""
@@ -209,7 +221,8 @@ class Generator:
 
             def shape(name: str, sizes: Sequence[int] = sizes, freely: bool = freely) -> tuple[int, ...]:
                 ranks = () if freely else self.seen.ranks_of(name)
-                return tuple(self.random.choice(sizes) for _ in range(self.random.choice(ranks or _MIXED_RANKS)))
+                mixed = tuple(self.random.choice(sizes) for _ in range(self.random.choice(ranks or _MIXED_RANKS)))
+                return mixed if freely else self.seen.as_said(name, mixed)
 
             types = self.random.choice(self.op.combinations)
             recipe = self._first.made(types, shape, plain=number % 2 == 0)
@@ -223,9 +236,16 @@ class Generator:
         sizes = dict.fromkeys(size for one in base.tensors() for size in one.shape)
         for size in sizes:
             for other in (*self.seen.sizes, *SIZES, *LARGE_SIZES):
-                recipe = base.with_shapes({size: other})
+                recipe = self._as_said(base.with_shapes({size: other}))
                 if other != size and recipe.elements <= MOST_ELEMENTS:
                     yield Proposal(recipe, (f"{size}:{other}",))
+
+    def _as_said(self, recipe: Recipe) -> Recipe:
+        """The call with the sizes that messages demand."""
+        for name, one in recipe.inputs.items():
+            if isinstance(one, Tensor) and name in self.seen.said_shapes:
+                recipe = recipe.with_input(name, replace(one, shape=self.seen.as_said(name, one.shape)))
+        return recipe
 
     def _single_changes(self, base: Recipe) -> Iterator[Proposal]:
         """One input or attribute is different; first values, then shapes, in turns of the inputs."""

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from necropsy.fuzz.campaign import Suspect
-from necropsy.fuzz.causes import Alone
+from necropsy.fuzz.causes import Alone, Cause
 from necropsy.fuzz.cheap_signature import SLOW
+from necropsy.fuzz.conditions import values_of, with_value
 from necropsy.fuzz.configurations import PLAIN, SANITIZED, SMALL_BLOCKS, Configuration, Threads
 from necropsy.fuzz.definitions import OpDefinition
 from necropsy.fuzz.engine import Ended, Engine
@@ -26,6 +27,8 @@ _OTHERS = 4
 """Calls that died in the same way, to be tried where the first one does not die again."""
 _GUARDED = Configuration(guard="end", small_blocks=SMALL_BLOCKS)
 BOTH_ENDS = (_GUARDED, replace(_GUARDED, guard="begin"))
+_SHORTENED_RUNS = 3
+"""Runs of a call as short as another one. What is overwritten differs from process to process, and so may the death."""
 _FAILS_S = 1.0
 """Seconds in which an allocation fails. Calls that get the memory take long to fill it, and are of no interest."""
 
@@ -109,6 +112,22 @@ class LoneCalls:
             if end.kind in {"died", "hungry"} and end.death is not None:
                 return Alone(recipe, repeated, end.death, configuration)
         return None
+
+    def dies_shortened(self, whole: Cause, other: Cause) -> bool:
+        """Whether the call of ``whole``, with an input or text as short as in the other one, dies as that one does."""
+        alone, theirs = other.alone, values_of(other.alone.recipe)
+        for term, many in values_of(whole.alone.recipe).items():
+            fewer = theirs.get(term)
+            if term.part not in {"size", "dim", "length"} or not isinstance(fewer, int) or not 0 < fewer < (many or 0):
+                continue
+            recipe = with_value(whole.alone.recipe, term, fewer)
+            if recipe is None:
+                continue
+            for _ in range(_SHORTENED_RUNS):
+                died = self.dying([(recipe, alone.repeated)], alone.configuration)
+                if died is not None and died.death.signature in other.signatures:
+                    return True
+        return False
 
     def _needs_limit(self, alone: Alone) -> bool:
         """Whether it dies because an allocation fails: workers may have less memory than the process of a test."""

@@ -1,4 +1,4 @@
-"""Hints in an op's error messages about valid calls: words, numbers, and the ranks of its inputs."""
+"""Hints in an op's error messages about valid calls: words, numbers, and the ranks and shapes of its inputs."""
 
 from __future__ import annotations
 
@@ -15,6 +15,13 @@ _NAME = r"[`'\"]?\b(\w+)[`'\"]?(?: tensor| input| shape)?"
 _INPUT_FIRST = re.compile(rf"{_NAME} {_MUST} (?:be|have)(?: an?)? {_RANK}", re.IGNORECASE)
 _EXPECTED = re.compile(rf"expected {_NAME} to be(?: an?)? {_RANK}", re.IGNORECASE)
 _RANK_FIRST = re.compile(rf"rank of (?:the )?{_NAME} {_MUST} be (?:exactly )?(\d)\b", re.IGNORECASE)
+
+_SIZE = r"[\w?*.+-]{1,30}"
+_FIXED = re.compile(r"[0-9]{1,4}")
+_SHAPE = re.compile(
+    rf"{_NAME} {_MUST} (?:be|have)(?: an?| the)?(?: of)?(?: shape)?:? [\[(]({_SIZE}(?:, ?{_SIZE}){{0,7}})[\])]",
+    re.IGNORECASE,
+)
 
 
 def words(text: str) -> Iterator[str]:
@@ -37,6 +44,12 @@ def ranks(text: str) -> Iterator[tuple[str, int]]:
             yield _plain(name), int(digit) if digit else 0 if scalar else 1 if vector else 2
     for name, digit in _RANK_FIRST.findall(text):
         yield _plain(name), int(digit)
+
+
+def shapes(text: str) -> Iterator[tuple[str, tuple[int | None, ...]]]:
+    """Names of inputs, with the shape that a message demands: ``boxes must be [n, 4]`` is ``("boxes", (None, 4))``."""
+    for name, sizes in _SHAPE.findall(text):
+        yield _plain(name), tuple(int(one) if _FIXED.fullmatch(one) else None for one in re.split(", ?", sizes))
 
 
 def _plain(name: str) -> str:

@@ -14,12 +14,12 @@ from random import Random
 
 from necropsy.fuzz.cheap_signature import Death
 from necropsy.fuzz.condition_checks import check
-from necropsy.fuzz.conditions import Condition, Number, Term, candidates, values_of
+from necropsy.fuzz.conditions import Condition, Number, Term, candidates, values_of, with_value
 from necropsy.fuzz.configurations import PLAIN, Configuration
 from necropsy.fuzz.definitions import OpDefinition
 from necropsy.fuzz.engine import Call, Ended, Engine
 from necropsy.fuzz.generator import Generator, Seen
-from necropsy.fuzz.recipes import Recipe, Tensor
+from necropsy.fuzz.recipes import Recipe
 from necropsy.model import FuzzPrecondition
 
 MOST_CONDITIONS = 3
@@ -252,7 +252,7 @@ class Preconditions:
         alive, dead = one.right, min(beyond) if up else max(beyond)
         for _ in range(_MOST_BISECTIONS):
             middle = (alive + dead) // 2
-            recipe = _with_value(self.lethal, one.left, middle)
+            recipe = with_value(self.lethal, one.left, middle)
             if middle in {alive, dead} or recipe is None or self._is_used_up():
                 break
             end = self._make(recipe)
@@ -267,7 +267,7 @@ class Preconditions:
     def _plainest(self, term: Term, alive: int, dead: int) -> int:
         """The limit that means the most and with which no call dies."""
         while (limit := plainest(alive, dead)) != alive:
-            recipe = _with_value(self.lethal, term, limit)
+            recipe = with_value(self.lethal, term, limit)
             if recipe is None or self._is_used_up():
                 return alive
             if self._make(recipe) != "died":
@@ -324,24 +324,3 @@ def _both(base: Recipe, one: Recipe, other: Recipe) -> Recipe:
 def _order(one: Condition) -> int:
     """Ranks are checked before dimensions, and these before elements."""
     return ("rank", "value", "size", "dim", "length", "min", "max", "zeros").index(one.left.part)
-
-
-def _with_value(recipe: Recipe, term: Term, number: int) -> Recipe | None:
-    """The same call with another value of a term; None where that cannot be had by itself."""
-    if term.part == "value" and isinstance(recipe.attributes.get(term.name), int):
-        return recipe.with_attribute(term.name, number)
-    held = recipe.attributes.get(term.name)
-    if term.part == "length" and isinstance(held, dict) and len(held.get("bytes", "")) == 1:
-        return recipe.with_attribute(term.name, {**held, "times": number})
-    if term.part == "length" and isinstance(held, str) and held:
-        return recipe.with_attribute(term.name, (held * (number // len(held) + 1))[:number])
-    one = recipe.inputs.get(term.name)
-    if not isinstance(one, Tensor):
-        return None
-    if term.part in {"size", "dim"} and len(one.shape) == 1:
-        return recipe.with_input(term.name, replace(one, shape=(number,)))
-    if term.part in {"min", "max"} and one.kind == "same":
-        return recipe.with_input(term.name, replace(one, items=(number,)))
-    if term.part == "length" and one.kind == "same" and len(one.items[0][0]) == 1:
-        return recipe.with_input(term.name, replace(one, items=((one.items[0][0], number),)))
-    return None

@@ -75,6 +75,11 @@ def _has_left_stack(report: Report, thread: Thread | None) -> bool:
     )
 
 
+def was_noticed_later(death: Remains) -> bool:
+    """Whether the C library only noticed that the heap is damaged, which tells nothing of where that was done."""
+    return death.rule == "heap-corruption" or (death.rule == "double-free" and death.is_aftermath)
+
+
 def may_be_of_one_damage(one: Remains, other: Remains) -> bool:
     """Whether both deaths can be of the same overwritten memory, if each call that dies so also does the damage.
 
@@ -88,14 +93,18 @@ def may_be_of_one_damage(one: Remains, other: Remains) -> bool:
     return one.returning in other.running or other.returning in one.running
 
 
+def may_be_shorter(death: Remains, whole: Remains) -> bool:
+    """Whether ``death`` can be of the overrun that ran off the stack in ``whole``, where it ended among the callers."""
+    return whole.left_stack is not None and death.is_aftermath and death.rule in OF_MEMORY
+
+
 def are_of_one_damage(one: Remains, other: Remains) -> bool:
     """Whether both deaths are of the same damage, whatever the calls are.
 
-    They are of a local array of the same function, or of the heap, and one of them is only noticed outside of the
-    user's own code.
+    They are of a local array of the same function, or of the heap, where the C library noticed one of them.
     """
     for noticed, done in ((one, other), (other, one)):
-        if noticed.is_aftermath and noticed.rule in DAMAGE - _OF_THE_HEAP and done.rule in _OF_THE_HEAP:
+        if was_noticed_later(noticed) and done.rule in _OF_THE_HEAP:
             return True
     ends = {one.returning, other.returning} - {None}
     return bool(ends) and ends == {one.left_stack, other.left_stack} - {None}
