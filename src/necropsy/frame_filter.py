@@ -47,6 +47,9 @@ _CPP_HEADER = regex(
     r"/include/(?:[\w-]+/)?c\+\+/|(?:^|/)(?:\w+|(?:stl|std)_\w+\.h|(?:invoke|unique_ptr|shared_ptr\w*|basic_string)\.h)$"
 )
 """A header of the C++ library: no other source has a name without an ending."""
+_INSTALLED_HEADER = regex(r"[/\\](?:site|dist)-packages[/\\](?:[\w.-]+[/\\])+include[/\\]|^/usr/(?:local/)?include/")
+"""Of a package or of the system: TensorFlow's, with Eigen and abseil among them. An op has such code compiled in, but
+what its author can correct is the line that called it."""
 _EVALUATES = regex(r"_?PyEval_EvalFrame(?:Default|Ex)?$")
 _OF_THE_SYSTEM = {"abort", "allocator", "string", "interpreter"}
 _RESERVED = frozenset(
@@ -124,7 +127,7 @@ def noise(frame: Frame) -> str | None:
         section = "cpp-library"
     if section is not None:
         return section
-    if frame.source is not None and _CPP_SOURCE.search(frame.source):
+    if frame.source is not None and (_CPP_SOURCE.search(frame.source) or _INSTALLED_HEADER.search(frame.source)):
         return "cpp-library"
     if is_interpreter(frame):
         return "interpreter's own"
