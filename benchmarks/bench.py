@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
+import itertools
 import json
 import os
 import platform
@@ -211,7 +212,7 @@ def overhead(folder: Path) -> list[tuple[str, str]]:
     wakes: dict[int, int] = {}
     began = 0.0
     while run.poll() is None:
-        for pid in (run.pid, *_children(run.pid)):
+        for pid in (run.pid, *_descendants(run.pid)):
             try:
                 name = Path(f"/proc/{pid}/comm").read_text()
                 if pid != run.pid and not name.startswith("necropsy"):
@@ -233,20 +234,25 @@ def overhead(folder: Path) -> list[tuple[str, str]]:
     used = sum(cpu.values())
     return [
         (
-            "healthy training run: total CPU time of necropsy's processes",
-            f"{used:.2f} s of {wall:.0f} s, {used / wall:.2%}",
+            "CPU time used by necropsy during a healthy training run",
+            f"{used:.2f} s in a run of {wall:.0f} s ({used / wall:.2%})",
         ),
-        (f"the same after the first {STARTED_S} s (imports)", f"{(used - began) / (wall - STARTED_S):.2%}"),
-        ("the same: wake-ups", f"{sum(wakes.values())}"),
-        ("the same: memory (proportional set size)", f"{sum(memory.values()) / 1e6:.0f} MB"),
+        (
+            f"CPU time used by necropsy after the first {STARTED_S} s of that run",
+            f"{(used - began) / (wall - STARTED_S):.2%}",
+        ),
+        ("wake-ups of necropsy during that run", f"{sum(wakes.values())}"),
+        ("memory used by necropsy during that run (proportional set size)", f"{sum(memory.values()) / 1e6:.0f} MB"),
     ]
 
 
-def _children(pid: int) -> list[int]:
+def _descendants(pid: int) -> list[int]:
+    """All descendants: the process that reads deaths is a child of the tracer."""
     try:
-        return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        children = [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except OSError:
         return []
+    return [*children, *itertools.chain.from_iterable(map(_descendants, children))]
 
 
 def starts(folder: Path, runs: int = 9) -> list[tuple[str, str]]:
