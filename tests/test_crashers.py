@@ -6,7 +6,6 @@ fails is a defect of the tool until the mechanism says otherwise.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import resource
 import shutil
@@ -19,6 +18,7 @@ from typing import Any
 
 import pytest
 
+import shared_runs
 import warm
 from crashers import build
 
@@ -329,20 +329,12 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def kept_in(base: Path) -> Path:
     """The folder of these documents, below the temporary folder of a worker or of the only process."""
-    folder = (base if base.name.startswith("pytest-") else base.parent) / "crashers-seen"
-    folder.mkdir(exist_ok=True)
-    return folder
+    return shared_runs.folder_of(base, "crashers-seen")
 
 
 def examined(case: Case, seen: Path, folder: Path) -> dict[str, Any]:
-    """The document of the case's one run: the first worker that needs it makes it, the others wait for it."""
-    kept = seen / f"{case.name}.json"
-    with (seen / f"{case.name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not kept.exists():
-            document = examine(case, folder)
-            kept.write_text(json.dumps(document))
-    result: dict[str, Any] = json.loads(kept.read_text())
+    """The document of the case's one run."""
+    result: dict[str, Any] = shared_runs.once(seen, case.name, lambda: examine(case, folder))
     return result
 
 

@@ -137,3 +137,6 @@ DEATHS = (
     death("raise", 0xE0000001, "exit-status-only", line="RaiseException", says="0xE0000001"),
     death("raise 4660", 0x1234, "exit-status-only", line="RaiseException", says="0x00001234"),
 )
+
+RACE = "two_threads"
+"""Two threads that crash at the same moment. In about one live run in a hundred, wine returns the registers of neither."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from deaths import DEATHS, FULL, SOURCES, Death
-from test_live import program, supervised
+from live_runs import live
 
 import wine
 from crashers.windows import build
@@ -42,31 +42,17 @@ def dumped(death: Death) -> Path:
     return wine.dump(build.programs() / "crash.exe", *death.words, first=first)
 
 
-RACE = "two_threads"
-"""Two threads that die at once: in one live run of some hundred, wine gives the registers of neither, however often asked."""
-
-
-@pytest.fixture(scope="module")
-def signatures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The signature of each death as it was under ``necropsy run``."""
-    found = live_signatures(tmp_path_factory.mktemp("live"), [death.verb for death in DEATHS])
-    for _ in range(3):
-        if "|?|" not in found[RACE]:
-            break
-        found |= live_signatures(tmp_path_factory.mktemp("race"), [RACE])
-    return found
-
-
-def live_signatures(folder: Path, verbs: list[str]) -> dict[str, str]:
-    done, document = supervised(folder, program(), "each", *verbs)
-    found = {report["pid"]: str(report["signature"]) for report in document["reports"]}
-    return {verb: found[int(pid)] for verb, pid, _ in (row.rsplit(" ", 2) for row in done.stdout.splitlines())}
+def live_signature(death: Death, base: Path) -> str:
+    """As it was under ``necropsy run``."""
+    report = live(death, base).report
+    assert report is not None
+    return str(report["signature"])
 
 
 @pytest.mark.parametrize("death", DEATHS, ids=lambda death: death.verb)
-def test_a_dump_is_diagnosed(death: Death, signatures: dict[str, str]) -> None:
+def test_a_dump_is_diagnosed(death: Death, tmp_path_factory: pytest.TempPathFactory) -> None:
     report = report_of(dumped(death))
-    assert report.signature == signatures[death.verb]
+    assert report.signature == live_signature(death, tmp_path_factory.getbasetemp())
     verdict, crash = report.verdict, report.crash
     assert crash.exit is not None and crash.exit.ntstatus is not None
     assert int(crash.exit.ntstatus.value, 16) == death.code
@@ -88,9 +74,10 @@ def test_a_dump_is_diagnosed(death: Death, signatures: dict[str, str]) -> None:
     assert not [gap for gap in report.gaps if gap.part.startswith("rule ")]
 
 
-def test_deaths_that_differ_have_different_signatures(signatures: dict[str, str]) -> None:
+def test_deaths_that_differ_have_different_signatures(tmp_path_factory: pytest.TempPathFactory) -> None:
     """But the recursion of one function that used up the stack of another thread is the same one."""
-    found = dict(signatures)
+    base = tmp_path_factory.getbasetemp()
+    found = {death.verb: live_signature(death, base) for death in DEATHS}
     the_same = [found.pop("recursion_in_thread"), found["recursion"]]
     assert len(set(the_same)) == 1
     assert len(set(found.values())) == len(found) == len(DEATHS) - 1

@@ -1,18 +1,17 @@
 """The same deaths under ``necropsy run`` in a Windows CPython under wine: the verdicts of the dumps, from the live process.
 
-One run follows a program that starts crash.exe once for each death; each gets a report of its own. What needs the words
-that a program writes has a run for itself.
+Each death has a report of its own. What needs the words that a program writes has a run for itself.
 """
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from deaths import DEATHS, SOURCES, Death
+from live_runs import live, program, supervised
 
 import wine
 from crashers.windows import build
@@ -21,29 +20,6 @@ pytestmark = [
     wine.needed,
     pytest.mark.skipif(not build.available(), reason="the crashers need MinGW's compilers and dlltool"),
 ]
-GROUPS = 4
-"""Runs that share the table among them: tests may be spread over as many processes."""
-
-
-def supervised(tmp_path: Path, *command: str, log: bool = False) -> tuple[wine.Completed, dict[str, Any]]:
-    """``log``: stderr goes into a file, which is what is read back; a pipe's end is gone."""
-    path = tmp_path / "report.json"
-    env = {"WINEPATH": wine.windows_path(wine.python().parent), "NECROPSY_KEEP": "0"}
-    words = ("-m", "necropsy", "run", "--json", wine.windows_path(path), "--", *command)
-    if log:
-        text = tmp_path / "log.txt"
-        line = " ".join(("python", *words, f"2>{wine.windows_path(text)}"))
-        done = wine.run("cmd.exe", "/c", line, env=env, log=text)
-    else:
-        done = wine.run(wine.python(), *words, env=env)
-    assert path.exists(), done
-    document = json.loads(path.read_text())
-    assert isinstance(document, dict)
-    return done, document
-
-
-def program(name: str = "crash.exe") -> str:
-    return wine.windows_path(build.programs() / name)
 
 
 def wrong(death: Death, report: dict[str, Any] | None) -> str:
@@ -75,18 +51,11 @@ def line_of(culprit: dict[str, Any]) -> str:
     return source.read_text().splitlines()[int(culprit["line"]) - 1]
 
 
-@pytest.mark.parametrize("group", range(GROUPS))
-def test_each_death_is_diagnosed_where_it_happens(tmp_path: Path, group: int) -> None:
-    deaths = DEATHS[group::GROUPS]
-    done, document = supervised(tmp_path, program(), "each", *(death.verb for death in deaths))
-    assert done.code32 == 0, done
-    reports = {report["pid"]: report for report in document["reports"]}
-    ends = {
-        verb: (int(pid), int(code, 16)) for verb, pid, code in (row.rsplit(" ", 2) for row in done.stdout.splitlines())
-    }
-    assert {death.verb: ends[death.verb][1] for death in deaths} == {death.verb: death.end for death in deaths}
-    found = {death.verb: wrong(death, reports.get(ends[death.verb][0])) for death in deaths}
-    assert {verb: what for verb, what in found.items() if what} == {}
+@pytest.mark.parametrize("death", DEATHS, ids=lambda death: death.verb)
+def test_a_death_is_diagnosed_where_it_happens(death: Death, tmp_path_factory: pytest.TempPathFactory) -> None:
+    found = live(death, tmp_path_factory.getbasetemp())
+    assert found.code == death.end
+    assert wrong(death, found.report) == ""
 
 
 @dataclass(frozen=True)
