@@ -15,7 +15,7 @@ import msgspec
 from necropsy.data import table
 from necropsy.frame_filter import file_name, is_interpreter, is_system
 from necropsy.lazy_re import regex
-from necropsy.model import Crash, Culprit, Fold, Frame, Module, Owner, Thread
+from necropsy.model import Crash, Culprit, Fold, Frame, Module, Owner, Thread, is_typed, typed_frames
 
 _INSTALLED = regex(r"[/\\](?:site|dist)-packages[/\\](?P<top>[^/\\]+)|[/\\](?P<egg>[^/\\]+)-\d[^/\\]*\.egg[/\\]")
 _STANDARD_LIBRARY = regex(
@@ -86,11 +86,17 @@ class Owners:
     def _of_thread(self, thread: Thread) -> Thread:
         return msgspec.structs.replace(
             thread,
-            python=self._all(thread.python),
+            python=self._of_python_stack(thread.python),
             frames=self._all(thread.frames),
             largest=self._all(thread.largest) or (),
             folds=tuple(self._of_fold(fold) for fold in thread.folds),
         )
+
+    def _of_python_stack(self, frames: tuple[Frame, ...] | None) -> tuple[Frame, ...] | None:
+        """As ``_all``. A library's generated code with the file name of typed code has no owner."""
+        typed = typed_frames(frames or ())
+        known = (one if is_typed(one.source) and one not in typed else self._of_frame(one) for one in frames or ())
+        return tuple(known) if frames else frames
 
     def _of_fold(self, fold: Fold) -> Fold:
         return msgspec.structs.replace(fold, python=self._all(fold.python) or ()) if fold.python else fold

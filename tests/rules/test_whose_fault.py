@@ -96,6 +96,25 @@ def test_a_stripped_library_is_named_for_an_abort(ext: Path, tmp_path: Path) -> 
     assert "Native code in ext.so" in report["verdict"]["summary"]
 
 
+def test_generated_code_with_the_name_of_typed_code_is_not_the_programs(ext: Path, tmp_path: Path) -> None:
+    """As TensorFlow makes the functions for the ops of a loaded library, and the program came with ``python -c``."""
+    wrapper = "def wrapper(x):\n  return ext.null_read(x)"
+    report = death(
+        f"library = {{'ext': ext}}\nexec('\\n' * 90 + {wrapper!r}, library)\ndef f(n):\n    return library['wrapper'](n)\nf(3)",
+        tmp_path,
+        ext,
+    )
+    place = report["verdict"]["culprit"]["python"]
+    assert (place["function"], place["file"], place["line"]) == ("f", "<string>", 5)
+    stack = next(one["python"] for one in report["crash"]["threads"] if one["crashed"])
+    assert [(one["function"], one.get("owner")) for one in stack] == [
+        ("wrapper", None),
+        ("f", "script"),
+        ("<module>", "script"),
+    ]
+    assert [one["name"] for one in stack[1]["values"]] == ["n"]
+
+
 def test_what_pure_python_reaches_is_a_bug_of_cpython(tmp_path: Path) -> None:
     report = death(
         """

@@ -117,6 +117,8 @@ from necropsy.model.stacks import (
     Thread,
     Unusual,
     Wait,
+    is_typed,
+    typed_frames,
 )
 
 if TYPE_CHECKING:
@@ -334,4 +336,6 @@ __all__ = [
     "VersionNeed",
     "Wait",
     "WalkEnd",
+    "is_typed",
+    "typed_frames",
 ]

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import Literal
 
 from necropsy.model.base import Address, Noun
+
+_TYPED = re.compile(r"<(?:string|stdin|ipython-input[^>]*|console)>$")
 
 FoundBy = Literal["registers", "cfi", "frame-pointer", "scan", "text"]
 Owner = Literal["script", "native-code", "package", "framework", "interpreter", "system"]
@@ -100,6 +104,23 @@ class Frame(Noun, frozen=True, kw_only=True):
     or text; variables whose names look like secrets are left out. None where they were not read."""
     owner: Owner | None = None
     """Whose code it is; None where its file is not known, as for code made at run time."""
+
+
+def is_typed(source: str | None) -> bool:
+    """The file name of Python code that was typed in at a prompt, or passed with ``python -c``."""
+    return _TYPED.match(source or "") is not None
+
+
+def typed_frames(frames: Sequence[Frame]) -> tuple[Frame, ...]:
+    """The frames of a Python stack whose code was typed in.
+
+    TensorFlow compiles the Python functions of a loaded op library as ``<string>``, the name that ``python -c`` uses
+    too. A function of the program was defined above the line that its module has reached. One at a later line is not
+    the program's.
+    """
+    typed = [frame for frame in frames if is_typed(frame.source)]
+    reached = {one.source: one.line for one in typed if one.function == "<module>" and one.line is not None}
+    return tuple(one for one in typed if one.source not in reached or (one.line or 0) <= reached[one.source])
 
 
 class Fold(Noun, frozen=True, kw_only=True):

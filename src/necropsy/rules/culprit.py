@@ -15,7 +15,7 @@ from necropsy.frame_filter import (
     outside_of_python,
 )
 from necropsy.lazy_re import regex
-from necropsy.model import Crash, Culprit, Evidence, Fold, Frame, PythonPlace, Thread
+from necropsy.model import Crash, Culprit, Evidence, Fold, Frame, PythonPlace, Thread, typed_frames
 from necropsy.predicates import bare_name, is_main, name_of
 from necropsy.rule import NOTHING, Found
 
@@ -27,8 +27,6 @@ _LIBRARY = regex(
     # The embeddable distribution of Windows keeps its library in a file.
     r"[/\\]python3\d+\.zip[/\\]|" + _GENERATED
 )
-_TYPED = regex(r"^<(?:string|stdin|ipython-input[^>]*|console)>$")
-"""Code that came with ``python -c`` or from a prompt; generated code of libraries has such names too."""
 _WAITS_IN_RUNTIME = regex(
     r"quick_execute|_call_tf_sessionrun|TFE_Py_\w+|TF_SessionRun\w*|_call_flat|call_function|_run_fn|_next_internal"
 )
@@ -266,7 +264,7 @@ def own_place(thread: Thread) -> PythonPlace | None:
 
 def _own_line(frames: tuple[Frame, ...]) -> Frame | None:
     own = next((frame for frame in frames if frame.source and not _LIBRARY.search(frame.source)), None)
-    return own or next((frame for frame in frames if frame.source and _TYPED.match(frame.source)), None)
+    return own or next(iter(typed_frames(frames)), None)
 
 
 def _place(frame: Frame) -> PythonPlace:

@@ -13,7 +13,7 @@ from necropsy.capture.process import c_function, ctypes_call
 from necropsy.capture.process.cpython_frames import Standing
 from necropsy.capture.process.memory import Memory
 from necropsy.capture.process.object_summaries import ObjectReader
-from necropsy.model import Argument, Call, Frame
+from necropsy.model import Argument, Call, Frame, is_typed
 from necropsy.reproducer import RAW_OPS
 
 MOST_FRAMES = 64
@@ -23,8 +23,6 @@ _PACKAGE = re.compile(r"[/\\](?:site|dist)-packages[/\\](?P<name>\w+)")
 _PLACED = re.compile(r"/(?:site|dist)-packages/(?P<path>[\w/]+)\.py$")
 _STANDARD = re.compile(r"[/\\]lib(?:64)?[/\\]python3\.\d+[/\\](?P<name>\w+)|^<frozen ")
 _CTYPES = re.compile(r"[/\\]python3\.\d+[/\\]ctypes[/\\]__init__\.py$")
-TYPED = re.compile(r"<(?:string|stdin|ipython-input[^>]*|console)>$")
-"""Code that came with ``-c`` or from a prompt; generated code of libraries has such names too."""
 _NOT_THE_CALL = {"self", "cls", "name", "ctx", "_ctx", "args", "kwargs", "kwds"}
 _NOT_ASKED_FOR = {"converted_call"}
 """Functions that no user calls: autograph's stand-in for every call in a function that it converts."""
@@ -133,7 +131,7 @@ def library_of(frame: Standing | Frame) -> str | None:
         return found["name"]
     if _CTYPES.search(source):
         return "ctypes"
-    typed = frame.function == "<module>" and TYPED.match(source)
+    typed = frame.function == "<module>" and is_typed(source)
     return "" if (_STANDARD.search(source) or source.startswith("<")) and not typed else None
 
 

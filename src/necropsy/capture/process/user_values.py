@@ -12,13 +12,13 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from necropsy import redact
-from necropsy.capture.process.call_arguments import TYPED, library_of, variables
+from necropsy.capture.process.call_arguments import library_of, variables
 from necropsy.capture.process.cpython_frames import Standing
 from necropsy.capture.process.cpython_values import Values
 from necropsy.capture.process.held_arrays import ArraySearch, is_shown
 from necropsy.capture.process.memory import Memory
 from necropsy.capture.process.object_summaries import ObjectReader
-from necropsy.model import Argument, Frame, HeldArray, Unusual
+from necropsy.model import Argument, Frame, HeldArray, Unusual, typed_frames
 
 MOST = 12
 _MOST_NAMES = 64
@@ -33,7 +33,7 @@ _OF_A_SHAPE: frozenset[Unusual] = frozenset({"empty", "not-contiguous"})
 def own_frame(frames: Sequence[Frame]) -> Frame | None:
     """The innermost frame of the user's own files, else of code that was typed in or passed with ``-c``."""
     files = (one for one in frames if library_of(one) is None and not (one.source or "<").startswith("<"))
-    return next(files, None) or next((one for one in frames if TYPED.match(one.source or "")), None)
+    return next(files, None) or next(iter(typed_frames(frames)), None)
 
 
 def standing_of(frame: Frame, standing: Sequence[Standing]) -> Standing | None:
