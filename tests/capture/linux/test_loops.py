@@ -337,7 +337,7 @@ int main(int count_of, char **words) {
 }
 """
 RELEASING = """
-import os, signal, subprocess, sys
+import os, signal, subprocess, sys, time
 from pathlib import Path
 from necropsy.capture.linux.stderr import log_source
 from necropsy.capture.linux.supervise import ptrace
@@ -362,7 +362,8 @@ def awaited(*kinds):
 
 signo, program, counter = int(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, signal.SIGUSR1})
-for _ in range(int(sys.argv[4])):
+wanted = int(sys.argv[4])
+while wanted:
     counter.write_bytes(bytes(4096))
     child = subprocess.Popen([program, str(counter)], stdin=subprocess.PIPE)
     ptrace.seize(child.pid, ptrace.FOLLOW | ptrace.EXITKILL)
@@ -372,14 +373,18 @@ for _ in range(int(sys.argv[4])):
     fatal = awaited(Kind.FATAL)
     if not loop.hold(fatal.tid, stop=fatal.value):
         awaited(Kind.HELD)
-    before = counted()
+    before, released = counted(), time.monotonic()
     loop.release(fatal.pid, fatal.tid, signo)
     if signo == fatal.value:
-        assert (awaited(Kind.ENDED).value, counted() - before) == (signo, 0)
+        assert awaited(Kind.ENDED).value == signo
+        if time.monotonic() - released > 0.1:  # they go on after that, and a busy machine takes longer
+            continue
+        assert counted() == before
     else:
         while counted() == before:
             loop.next(0.02)
     child.kill()
+    wanted -= 1
 """
 
 

@@ -94,6 +94,17 @@ void begin_in_time(struct loop *all)
     all->newborn = 0;
 }
 
+/* The slot of a thread that ended before the event of its creator; -1 where there is none. It is free afterwards. */
+static int gone_before(struct loop *all, int tid)
+{
+    for (int at = 0; at < ENDED_EARLY; at++)
+        if (all->gone[at].tid == tid && now() < all->gone[at].at + GONE_FOR) {
+            all->gone[at].tid = 0;
+            return at;
+        }
+    return -1;
+}
+
 /* The event of `creator` announces a new thread or process. The creator goes on first, as it would untraced. */
 void created(struct loop *all, ref creator, int event, int tid, int go_on)
 {
@@ -106,7 +117,11 @@ void created(struct loop *all, ref creator, int event, int tid, int go_on)
     all->creator = by->tid;
     all->next = waits ? 0 : tid;
     all->created = event == EVENT_VFORK ? 0 : tid; /* who waits for it anyway takes no head start */
-    if (thread_of(&all->table, tid))
+    ref known = thread_of(&all->table, tid);
+    if (known)
+        all->table.threads[known].unannounced = 0;
+    int gone = gone_before(all, tid);
+    if (known || (gone >= 0 && all->gone[gone].listed))
         return;
     int own = event != EVENT_CLONE || call3(SYS_tgkill, pid, tid, 0) == -ESRCH ? tid : pid, parent = pid;
     if (event == EVENT_CLONE && own == tid && call3(SYS_tgkill, tid, tid, 0) == -ESRCH && !waits)
@@ -119,16 +134,14 @@ void created(struct loop *all, ref creator, int event, int tid, int go_on)
         parent = own != tid ? pid : said > 0 ? (int)said : pid;
     }
     ref thread = started(all, tid, own, parent, event);
-    for (int at = 0; at < ENDED_EARLY; at++)
-        if (all->gone[at].tid == tid && now() < all->gone[at].at + GONE_FOR) {
-            all->gone[at].tid = 0;
-            finished(all, tid, own, all->gone[at].status, NULL);
-            if (thread && own == tid)
-                drop_process(&all->table, all->table.threads[thread].process);
-            else if (thread)
-                drop_thread(&all->table, thread);
-            return;
-        }
+    if (gone >= 0) {
+        finished(all, tid, own, all->gone[gone].status, NULL);
+        if (thread && own == tid)
+            drop_process(&all->table, all->table.threads[thread].process);
+        else if (thread)
+            drop_thread(&all->table, thread);
+        return;
+    }
     if (!waits || !thread)
         return;
     note_base(all, thread);
@@ -157,8 +170,8 @@ void adopt_early(struct loop *all, uint64_t time)
         }
         all->early[at] = all->early[--all->early_count];
         ref thread = thread_of(&all->table, one.tid);
-        if (!thread)
-            thread = adopt(all, one.tid);
+        if (!thread && (thread = adopt(all, one.tid)))
+            all->table.threads[thread].unannounced = 1;
         if (thread)
             note_base(all, thread);
         if (thread && all->table.processes[all->table.threads[thread].process].holding)

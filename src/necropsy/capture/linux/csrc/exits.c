@@ -74,14 +74,20 @@ int on_exit_stop(struct loop *all, ref thread, struct event *out)
     return 0;
 }
 
+static void remember_end(struct loop *all, int tid, int status, int listed)
+{
+    int slot = all->gone_next++ % ENDED_EARLY;
+    all->gone[slot].tid = tid;
+    all->gone[slot].status = status;
+    all->gone[slot].at = now();
+    all->gone[slot].listed = listed;
+}
+
 int on_end(struct loop *all, int tid, int status, uint32_t peak_rss, struct event *out)
 {
     ref thread = thread_of(&all->table, tid);
     if (!thread) {
-        int slot = all->gone_next++ % ENDED_EARLY;
-        all->gone[slot].tid = tid;
-        all->gone[slot].status = status;
-        all->gone[slot].at = now();
+        remember_end(all, tid, status, 0);
         return take_early(all, tid) ? 0 : report(out, CHILD, tid, tid, status);
     }
     ref process = all->table.threads[thread].process;
@@ -90,6 +96,8 @@ int on_end(struct loop *all, int tid, int status, uint32_t peak_rss, struct even
     if (!owner->executed && tid == pid && !owner->peak_rss)
         owner->peak_rss = peak_rss; /* of a process that is what it was forked as, the kernel counted nothing else */
     finished(all, tid, pid, status, owner)->base = all->table.threads[thread].base;
+    if (all->table.threads[thread].unannounced)
+        remember_end(all, tid, status, 1);
     drop_thread(&all->table, thread);
     if (tid != pid)
         return report_if_held(all, process, out);

@@ -83,7 +83,8 @@ struct loop {
     struct {
         int32_t tid, status;
         uint64_t at;
-    } gone[ENDED_EARLY]; /* ends of threads that nobody had told of yet */
+        int32_t listed; /* its start and its end have been recorded */
+    } gone[ENDED_EARLY]; /* threads that ended before the event of their creator */
     int32_t gone_next;
     uint64_t last_birth, begins_at; /* ns of the monotonic clock */
     int32_t newborn; /* a new thread whose creator has a head start until `begins_at`; 0 for none */

@@ -95,7 +95,9 @@ class PythonLoop:
     def _adopt_early(self, now: float) -> None:
         for tid in [tid for tid, since in self._known.early.items() if now > since + _EARLY_S]:
             del self._known.early[tid]
-            thread = self._known.threads.get(tid) or self._known.adopt(tid)
+            thread = self._known.threads.get(tid)
+            if thread is None and (thread := self._known.adopt(tid)) is not None:
+                thread.unannounced = True
             if thread is not None and thread.process.holding:
                 keep_stopped(thread, ptrace.EVENT_STOP << 8 | signal.SIGTRAP)
                 continue
@@ -247,7 +249,7 @@ class PythonLoop:
     def _end(self, tid: int, status: int) -> Event | None:
         thread = self._known.threads.get(tid)
         if thread is None:
-            self._known.ended_unknown(tid, status)
+            self._known.ended_early(tid, status)
             return None if self._known.early.pop(tid, None) is not None else Event(Kind.CHILD, tid, tid, status)
         process = thread.process
         self._known.finish(thread, status)

@@ -60,6 +60,8 @@ class Tracee:
     """The stop that it is held in: event << 8 | signal."""
     exiting: bool = False
     rested: bool = False
+    unannounced: bool = False
+    """The journal knows it, but the event of its creator has not come yet."""
 
 
 def keep_stopped(thread: Tracee, stop: int) -> None:
@@ -93,8 +95,8 @@ class TracedThreads:
         self.processes: dict[int, ThreadGroup] = {}
         self.early: dict[int, float] = {}
         """When threads stopped for the first time whose creator has not told of them yet."""
-        self.gone: dict[int, tuple[int, float]] = {}
-        """Wait statuses of threads that ended before their creator told of them, and when."""
+        self.gone: dict[int, tuple[int | None, float]] = {}
+        """Threads that ended before the event of their creator: wait status and time. None: the journal knows them."""
         self.holds: list[ThreadGroup] = []
         """Processes whose threads are being stopped."""
         self.queue: deque[Tracee] = deque()
@@ -131,7 +133,12 @@ class TracedThreads:
         if go_on:
             ptrace.cont(by.tid)
         waits = self.early.pop(tid, None) is not None
+        ending, at = self.gone.pop(tid, (0, float("-inf")))
+        gone = time.monotonic() < at + GONE_S
         if tid in self.threads:
+            self.threads[tid].unannounced = False
+            return
+        if gone and ending is None:
             return
         own, parent = tid, pid
         if event == ptrace.EVENT_CLONE:
@@ -139,8 +146,7 @@ class TracedThreads:
             own = int(status.get("Tgid") or pid)
             parent = int(status.get("PPid") or pid) if own == tid else pid
         thread = self.started(tid, own, parent)
-        ending, at = self.gone.pop(tid, (0, float("-inf")))
-        if time.monotonic() < at + GONE_S:
+        if gone and ending is not None:
             self.finish(thread, ending)
         elif waits and held and own == pid:
             keep_stopped(thread, ptrace.EVENT_STOP << 8 | signal.SIGTRAP)
@@ -196,8 +202,8 @@ class TracedThreads:
             else:
                 self.queue.append(thread)
 
-    def ended_unknown(self, tid: int, status: int) -> None:
-        """A thread has ended of which nothing is known: its creator may tell of it yet."""
+    def ended_early(self, tid: int, status: int | None) -> None:
+        """A thread has ended, and the event of its creator may still come. None: the journal knows of it."""
         self.gone[tid] = status, time.monotonic()
         if len(self.gone) > MOST_GONE:
             del self.gone[next(iter(self.gone))]
@@ -205,6 +211,8 @@ class TracedThreads:
     def finish(self, thread: Tracee, status: int) -> None:
         """It has ended: the journal is told."""
         process = thread.process
+        if thread.unannounced:
+            self.ended_early(thread.tid, None)
         peaks = process.peaks if thread.tid == process.pid else (None, None, None)
         self.told.finished(Finished(thread.tid, process.pid, status, time.monotonic(), *peaks))
         self.threads.pop(thread.tid, None)
