@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -34,7 +35,7 @@ DEADLOCK = """
 
 @pytest.fixture
 def memory_group() -> Iterator[Path]:
-    with limited(96 << 20, only_version_1=True) as group:
+    with limited(160 << 20, only_version_1=True) as group:
         yield group
 
 
@@ -43,8 +44,9 @@ def test_killed_for_want_of_memory(memory_group: Path, tmp_path: Path) -> None:
     eat = python("kept = []\nwhile True: kept.append(bytearray(8 << 20))")
     report = report_of(eat, tmp_path, before=inside(memory_group))
     assert verdict_of(report) == ("out-of-memory-killed", "certain")
-    assert "oom_kill +1" in told(report)
-    assert report["crash"]["memory_limit"] == 96 << 20
+    # 2: the process of necropsy that reads deaths was the first victim, and it is not known yet that it has ended.
+    assert re.search(r"oom_kill \+[12]\b", told(report))
+    assert report["crash"]["memory_limit"] == 160 << 20
     assert report["crash"]["memory_cgroup"] == str(memory_group)
 
 

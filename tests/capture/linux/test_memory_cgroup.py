@@ -86,3 +86,13 @@ def test_numbers_that_lie_do_no_harm(tmp_path: Path) -> None:
     own = group(tmp_path, memory__events="oom_kill\noom_kill -1\noom x\n\x00\n", memory__max="\n")
     assert memory_cgroup.counters(own) == {}
     assert memory_cgroup.limit(own) is None
+
+
+def test_processes_of_necropsy_are_not_counted(tmp_path: Path) -> None:
+    """The kernel counts them too: it kills the process that reads deaths first."""
+    since = memory_cgroup.Since(group(tmp_path, memory__events="max 3\noom_kill 1\n"), {"max": 3, "oom_kill": 1})
+    group(tmp_path, memory__events="max 5\noom_kill 2\n")
+    assert since.events(ours=1) == {"max": 2, "oom_kill": 0}
+    group(tmp_path, memory__events="max 5\noom_kill 4\n")
+    assert since.events(ours=2) == {"max": 0, "oom_kill": 1}
+    assert since.events(ours=3) == {"max": 0, "oom_kill": 0}, "somebody else has killed it"

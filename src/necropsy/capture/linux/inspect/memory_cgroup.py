@@ -60,6 +60,7 @@ class Since:
     folder: Path | None
     before: dict[str, int] = field(default_factory=dict)
     _log: int = -1
+    _ours: int = 0
 
     @classmethod
     def now(cls, pid: int) -> Since:
@@ -67,15 +68,21 @@ class Since:
         folder = folder_of(pid)
         return cls(folder, counters(folder) if folder else {}, _open_log())
 
-    def events(self) -> dict[str, int] | None:
-        """By how much each counter rose since the last call; None where there is no such group any more."""
+    def events(self, ours: int = 0) -> dict[str, int] | None:
+        """By how much each counter rose since the last call; None where there is no such group any more.
+
+        ``ours``: how many processes of necropsy have been killed until now. They are not counted as killed for memory:
+        they say nothing about the program.
+        """
         if self.folder is None:
             return None
         after = counters(self.folder)
         if not after:
             return None
         rose = {name: value - self.before.get(name, 0) for name, value in after.items()}
-        self.before = after
+        if "oom_kill" in rose:
+            rose["oom_kill"] = max(rose["oom_kill"] - (ours - self._ours), 0)
+        self.before, self._ours = after, ours
         return rose
 
     def log(self) -> tuple[str, ...]:

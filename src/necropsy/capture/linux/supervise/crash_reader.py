@@ -51,6 +51,7 @@ class Reader:
     _result: BinaryIO | None = None
     _is_writing: bool = False
     """The result was collected, but the core may not be complete."""
+    _is_stopped: bool = False
 
     @classmethod
     def start(cls) -> Reader:
@@ -131,8 +132,13 @@ class Reader:
 
     def stop(self) -> None:
         """It takes too long, what it reads is gone, or nobody needs it any more."""
+        self._is_stopped = True
         with contextlib.suppress(OSError):
             os.kill(self.pid, signal.SIGKILL)
+
+    def was_killed(self, signo: int) -> bool:
+        """Whether the signal that ended it, 0 for none, is a SIGKILL of somebody else."""
+        return signo == signal.SIGKILL and not self._is_stopped
 
     def collect(self, status: int | None = None) -> tuple[Callable[[], Crash], bool]:
         """The crash, to be unpacked later, and whether the core was written. ``status``: how the process has ended."""

@@ -65,11 +65,14 @@ def killed(process: Traced, signo: int, log: Log) -> Crash:
     return msgspec.structs.replace(minimal(death), at=now(), limits=process.limits)
 
 
-def with_memory_events(crash: Crash, since: memory_cgroup.Since) -> Crash:
-    """Add the out-of-memory events that the kernel has counted and logged since the last call."""
+def with_memory_events(crash: Crash, since: memory_cgroup.Since, ours: int) -> Crash:
+    """Add the out-of-memory events that the kernel has counted and logged since the last call.
+
+    ``ours``: how many processes of necropsy have been killed until now.
+    """
     from necropsy.formats.log import scan
 
-    events, lines = since.events(), since.log()
+    events, lines = since.events(ours), since.log()
     said = tuple(
         message
         for line in lines

@@ -159,6 +159,7 @@ class ReaderPool:
         self._readers: dict[int, Reader] = {}
         self._busy: dict[int, ReadJob] = {}
         """Both by the process that reads."""
+        self._killed: set[int] = set()
         self._waiting: deque[ReadJob] = deque()
         self._warm_at: float | None = time.monotonic() + WARM_S
 
@@ -193,9 +194,21 @@ class ReaderPool:
         reader = self._readers.pop(pid, None)
         if reader is None:
             return False
+        if reader.was_killed(os.WTERMSIG(status)):
+            self._killed.add(pid)
         self._collect(reader, status)
         self._next()
         return True
+
+    def killed(self) -> int:
+        """How many readers somebody else has killed until now: as a rule the kernel, because memory ran out."""
+        for pid, reader in self._readers.items():
+            found = None
+            with contextlib.suppress(ChildProcessError):
+                found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if found is not None and found.si_code == os.CLD_KILLED and reader.was_killed(found.si_status):
+                self._killed.add(pid)
+        return len(self._killed)
 
     def drop(self, process: Traced) -> None:
         """The process has executed something else: what was to be read is gone."""

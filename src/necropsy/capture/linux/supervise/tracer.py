@@ -245,7 +245,7 @@ class Tracer:
             # Dead by something else than what was read; that would be another death's evidence.
             killed = minimal_crash.killed(process, signo, self.log)
             if signo == signal.SIGKILL:
-                killed = minimal_crash.with_memory_events(killed, self._memory)
+                killed = minimal_crash.with_memory_events(killed, self._memory, self._readers.killed())
                 lacked_memory = minimal_crash.lacked_memory(killed)
                 if not lacked_memory and self._aftermath.follows(process, signo):
                     return
