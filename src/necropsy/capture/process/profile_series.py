@@ -139,13 +139,22 @@ class MarkRecorder:
     def _over(self, running: Callable[[bool], Running | None] = lambda _: None) -> None:
         if self._step is not None and self._tail is not None:
             self._step = _together(self._step, self._tail)
-        if self._step is not None and self._step.python is not None and (self._step.bytes or 0) >= _STEP:
+        if self._step is not None and self._step.python is not None and self._wants_arrays(self._step):
             # What the line was making has its variable only now.
             now = running(True)
             if now is not None and now.arrays and _are_of_one_function(now.place, self._step.python):
                 self._step = msgspec.structs.replace(self._step, arrays=now.arrays)
         self._keep(self._step)
         self._step = self._tail = None
+
+    def _wants_arrays(self, step: ProfileMark) -> bool:
+        """It is large; or it is the rest of a large one, and the peak is told with what the function holds then."""
+        if (step.bytes or 0) >= _STEP:
+            return True
+        _, former = self._highest
+        if former is None or former.python is None or not former.arrays:
+            return False
+        return _are_of_one_function(former.python, step.python)
 
     def _keep(self, step: ProfileMark | None) -> None:
         if step is not None:
