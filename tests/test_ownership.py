@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from necropsy.diagnose import diagnose
-from necropsy.model import Crash, Culprit, Frame
+from necropsy.model import Crash, Culprit, Frame, Thread
 from necropsy.ownership import Owners, Whose
 from necropsy.reports.wording import culprit as spelled
 from necropsy.reports.wording import whose_module
 from necropsy.rules import crash_rules
+from necropsy.rules.culprit import own_place
 from sketch import crash
 
 LOADED = """
@@ -100,6 +101,36 @@ def test_of_a_name(module: str, expected: Whose | None) -> None:
 
 def test_nobody_owns_code_without_a_file() -> None:
     assert owners().of_frame(Frame(index=0, kind="native", function="fused_kernel")) is None
+
+
+def python_stack(*frames: tuple[str, str, int]) -> Crash:
+    stack = tuple(
+        Frame(index=at, kind="python", function=function, source=source, line=line)
+        for at, (function, source, line) in enumerate(frames)
+    )
+    return Crash(pid=1, threads=(Thread(tid=1, crashed=True, python=stack),))
+
+
+@pytest.mark.parametrize(
+    ("frames", "own"),
+    [
+        pytest.param([("op", "<string>", 127), ("f", "<string>", 3), ("<module>", "<string>", 5)], "f", id="python -c"),
+        pytest.param([("f", "<stdin>", 3), ("<module>", "<stdin>", 1)], "f", id="at a prompt"),
+        pytest.param(
+            [("op", "<string>", 127), ("f", "<string>", 30), ("<module>", "<string>", 50), ("<module>", "<string>", 1)],
+            "f",
+            id="exec of a file's text",
+        ),
+        pytest.param([("f", "<string>", 30), ("run", "/v/lib/python3.11/threading.py", 7)], "f", id="in a thread"),
+    ],
+)
+def test_the_innermost_frame_of_code_that_was_typed_in(frames: list[tuple[str, str, int]], own: str) -> None:
+    died = python_stack(*frames)
+    (thread,) = Owners(died).of_crash(died).threads or ()
+    assert next(one.function for one in thread.python or () if one.owner == "script") == own
+    place = own_place(thread)
+    assert place is not None
+    assert place.function == own
 
 
 def test_two_modules_of_one_name_are_told_apart_by_the_address() -> None:

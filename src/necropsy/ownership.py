@@ -27,8 +27,6 @@ _OF_THE_SYSTEM = regex(
     r"[A-Za-z]:\\Windows\\",
     re.IGNORECASE,
 )
-_TYPED = regex(r"<(?:string|stdin|ipython-input[^>]*|console|unknown)>")
-"""Code that came with ``python -c`` or from a prompt."""
 _GENERATED = "__autograph_generated_file"
 """TensorFlow's translation of the user's function."""
 _DELETED = " (deleted)"
@@ -93,7 +91,7 @@ class Owners:
         )
 
     def _of_python_stack(self, frames: tuple[Frame, ...] | None) -> tuple[Frame, ...] | None:
-        """As ``_all``. A library's generated code with the file name of typed code has no owner."""
+        """As ``_all``; code that a library generated under the file name of typed code gets no owner."""
         typed = typed_frames(frames or ())
         known = (one if is_typed(one.source) and one not in typed else self._of_frame(one) for one in frames or ())
         return tuple(known) if frames else frames
@@ -181,7 +179,7 @@ class Owners:
         return source is not None and source.startswith(self._roots) and not _INSTALLED.search(source)
 
     def _of_source(self, source: str) -> Whose | None:
-        if _GENERATED in source or _TYPED.fullmatch(source):
+        if _GENERATED in source or is_typed(source) or source == "<unknown>":
             return Whose("script")
         if (installed := self._installed(source)) is not None:
             return installed

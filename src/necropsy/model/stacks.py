@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Literal
 
 from necropsy.model.base import Address, Noun
 
-_TYPED = re.compile(r"<(?:string|stdin|ipython-input[^>]*|console)>$")
+_STRING = "<string>"
+_TYPED = (_STRING, "<stdin>", "<console>", "<ipython-input")
+"""What the file names of such code begin with."""
 
 FoundBy = Literal["registers", "cfi", "frame-pointer", "scan", "text"]
 Owner = Literal["script", "native-code", "package", "framework", "interpreter", "system"]
@@ -107,20 +108,21 @@ class Frame(Noun, frozen=True, kw_only=True):
 
 
 def is_typed(source: str | None) -> bool:
-    """The file name of Python code that was typed in at a prompt, or passed with ``python -c``."""
-    return _TYPED.match(source or "") is not None
+    """Whether this is the file name of Python code that was typed in at a prompt, or passed with ``python -c``."""
+    return (source or "").startswith(_TYPED)
 
 
 def typed_frames(frames: Sequence[Frame]) -> tuple[Frame, ...]:
     """The frames of a Python stack whose code was typed in.
 
     TensorFlow compiles the Python functions of a loaded op library as ``<string>``, the name that ``python -c`` uses
-    too. A function of the program was defined above the line that its module has reached. One at a later line is not
-    the program's.
+    too. The program's own functions are defined above the line that its module has reached, so a function at a later
+    line is left out. At a prompt (``<stdin>``), line numbers begin anew with each input and say nothing.
     """
     typed = [frame for frame in frames if is_typed(frame.source)]
-    reached = {one.source: one.line for one in typed if one.function == "<module>" and one.line is not None}
-    return tuple(one for one in typed if one.source not in reached or (one.line or 0) <= reached[one.source])
+    # exec() of a text is a module of that name too: the one that has got furthest counts.
+    reached = max((one.line or 0 for one in typed if (one.source, one.function) == (_STRING, "<module>")), default=None)
+    return tuple(one for one in typed if one.source != _STRING or reached is None or (one.line or 0) <= reached)
 
 
 class Fold(Noun, frozen=True, kw_only=True):

@@ -26,6 +26,6 @@ for how in ("killed", "collected", "stopped"):
 """
 
 
-def test_those_that_somebody_else_has_killed_are_counted_once() -> None:
+def test_readers_that_necropsy_did_not_kill_are_counted_once() -> None:
     done = subprocess.run(python(POOL), capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout.splitlines() == ["killed 1 1", "collected 1 1", "stopped 0 0"], done.stderr

@@ -148,7 +148,7 @@ class MarkRecorder:
         self._step = self._tail = None
 
     def _wants_arrays(self, step: ProfileMark) -> bool:
-        """It is large; or it is the rest of a large one, and the peak is told with what the function holds then."""
+        """Whether to look for arrays: the step is large, or continues a large one of the same function."""
         if (step.bytes or 0) >= _STEP:
             return True
         _, former = self._highest

@@ -94,7 +94,7 @@ void begin_in_time(struct loop *all)
     all->newborn = 0;
 }
 
-/* The slot of a thread that ended before the event of its creator; -1 where there is none. It is free afterwards. */
+/* Free the slot of a thread that ended before the event of its creator arrived. Returns its index; -1 if there is none. */
 static int gone_before(struct loop *all, int tid)
 {
     for (int at = 0; at < ENDED_EARLY; at++)

@@ -84,7 +84,7 @@ struct loop {
         int32_t tid, status;
         uint64_t at;
         int32_t listed; /* its start and its end have been recorded */
-    } gone[ENDED_EARLY]; /* threads that ended before the event of their creator */
+    } gone[ENDED_EARLY]; /* threads that ended before the event of their creator arrived */
     int32_t gone_next;
     uint64_t last_birth, begins_at; /* ns of the monotonic clock */
     int32_t newborn; /* a new thread whose creator has a head start until `begins_at`; 0 for none */

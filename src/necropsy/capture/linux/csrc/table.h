@@ -16,7 +16,7 @@ struct thread {
     uint64_t base; /* thread pointer in its first stop, where stacks are measured: its control block. 0 where it was not read */
     uint64_t again; /* where the caller may have set it back to, to make a call again (CALLER_RESTARTS); 0: nowhere */
     uint8_t held, exiting, queued, rested;
-    uint8_t unannounced; /* it is listed, but the event of its creator has not come yet */
+    uint8_t unannounced; /* it was recorded before the event of its creator arrived */
 };
 
 struct process {

@@ -71,8 +71,8 @@ class Since:
     def events(self, ours: int = 0) -> dict[str, int] | None:
         """By how much each counter rose since the last call; None where there is no such group any more.
 
-        ``ours``: how many processes of necropsy have been killed until now. They are not counted as killed for memory:
-        they say nothing about the program.
+        ``ours``: how many processes of necropsy have been killed so far. ``oom_kill`` leaves them out, because they say
+        nothing about the program.
         """
         if self.folder is None:
             return None

@@ -137,7 +137,7 @@ class Reader:
             os.kill(self.pid, signal.SIGKILL)
 
     def was_killed(self, signo: int) -> bool:
-        """Whether the signal that ended it, 0 for none, is a SIGKILL of somebody else."""
+        """Whether ``signo``, the signal that ended it (0 for none), is a SIGKILL that necropsy did not send."""
         return signo == signal.SIGKILL and not self._is_stopped
 
     def collect(self, status: int | None = None) -> tuple[Callable[[], Crash], bool]:

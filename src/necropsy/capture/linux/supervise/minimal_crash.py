@@ -68,7 +68,7 @@ def killed(process: Traced, signo: int, log: Log) -> Crash:
 def with_memory_events(crash: Crash, since: memory_cgroup.Since, ours: int) -> Crash:
     """Add the out-of-memory events that the kernel has counted and logged since the last call.
 
-    ``ours``: how many processes of necropsy have been killed until now.
+    ``ours``: how many processes of necropsy have been killed so far.
     """
     from necropsy.formats.log import scan
 

@@ -201,7 +201,7 @@ class ReaderPool:
         return True
 
     def killed(self) -> int:
-        """How many readers somebody else has killed until now: as a rule the kernel, because memory ran out."""
+        """How many readers were killed so far, but not by necropsy: usually by the kernel, because memory ran out."""
         for pid, reader in self._readers.items():
             found = None
             with contextlib.suppress(ChildProcessError):

@@ -61,7 +61,7 @@ class Tracee:
     exiting: bool = False
     rested: bool = False
     unannounced: bool = False
-    """The journal knows it, but the event of its creator has not come yet."""
+    """The journal was told of it before the event of its creator arrived."""
 
 
 def keep_stopped(thread: Tracee, stop: int) -> None:
@@ -96,7 +96,8 @@ class TracedThreads:
         self.early: dict[int, float] = {}
         """When threads stopped for the first time whose creator has not told of them yet."""
         self.gone: dict[int, tuple[int | None, float]] = {}
-        """Threads that ended before the event of their creator: wait status and time. None: the journal knows them."""
+        """Threads that ended before the event of their creator arrived: when, and their wait status, which is None if
+        the journal already has them."""
         self.holds: list[ThreadGroup] = []
         """Processes whose threads are being stopped."""
         self.queue: deque[Tracee] = deque()
@@ -203,7 +204,7 @@ class TracedThreads:
                 self.queue.append(thread)
 
     def ended_early(self, tid: int, status: int | None) -> None:
-        """A thread has ended, and the event of its creator may still come. None: the journal knows of it."""
+        """A thread ended before the event of its creator arrived. ``status`` is None if the journal already has it."""
         self.gone[tid] = status, time.monotonic()
         if len(self.gone) > MOST_GONE:
             del self.gone[next(iter(self.gone))]
