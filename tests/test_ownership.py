@@ -117,6 +117,9 @@ def python_stack(*frames: tuple[str, str, int]) -> Crash:
         pytest.param([("op", "<string>", 127), ("f", "<string>", 3), ("<module>", "<string>", 5)], "f", id="python -c"),
         pytest.param([("f", "<stdin>", 3), ("<module>", "<stdin>", 1)], "f", id="at a prompt"),
         pytest.param(
+            [("op", "<string>", 98), ("f", "<stdin>", 3), ("<module>", "<stdin>", 1)], "f", id="op at a prompt"
+        ),
+        pytest.param(
             [("op", "<string>", 127), ("f", "<string>", 30), ("<module>", "<string>", 50), ("<module>", "<string>", 1)],
             "f",
             id="exec of a file's text",

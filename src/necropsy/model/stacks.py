@@ -116,13 +116,15 @@ def typed_frames(frames: Sequence[Frame]) -> tuple[Frame, ...]:
     """The frames of a Python stack whose code was typed in.
 
     TensorFlow compiles the Python functions of a loaded op library as ``<string>``, the name that ``python -c`` uses
-    too. The program's own functions are defined above the line that its module has reached, so a function at a later
-    line is left out. At a prompt (``<stdin>``), line numbers begin anew with each input and say nothing.
+    too. The program's own functions are defined above the line that a module of this name has reached; all others are
+    left out. At a prompt (``<stdin>``), line numbers begin anew with each input and say nothing.
     """
     typed = [frame for frame in frames if is_typed(frame.source)]
-    # exec() of a text is a module of that name too: the one that has got furthest counts.
-    reached = max((one.line or 0 for one in typed if (one.source, one.function) == (_STRING, "<module>")), default=None)
-    return tuple(one for one in typed if one.source != _STRING or reached is None or (one.line or 0) <= reached)
+    modules = [one for one in typed if one.function == "<module>"]
+    if not modules:
+        return tuple(typed)  # a thread: nothing tells whose they are
+    reached = max((one.line or 0 for one in modules if one.source == _STRING), default=0)
+    return tuple(one for one in typed if one.source != _STRING or (one.line or 0) <= reached)
 
 
 class Fold(Noun, frozen=True, kw_only=True):
